@@ -49,12 +49,12 @@ class Workers:
             consumer.subscribe([self._topic])
             while not self._ended.is_set():
                 messages = consumer.poll(timeout=_POLL_S)
-                now_us = time.time_ns() // 1_000
+                now_ms = time.time() * 1_000.0
                 for message in messages:
                     message.accept()
                 with self._lock:
                     self.settled += len(messages)
-                    self.delays_ns += [(now_us - message.timestamp) * 1_000 for message in messages]
+                    self.delays_ns += [int((now_ms - message.timestamp) * 1e6) for message in messages]
 
     def end(self) -> None:
         """Settle all, and end the threads."""

@@ -28,6 +28,7 @@ from minilog.queues.client import Queues
 from minilog.queues.leases import HeldRange
 from minilog.queues.message import Message, Verdict
 from minilog.queues.worker import (
+    LEASE_WAIT_MS,
     AskLease,
     BeginReading,
     EndReading,
@@ -68,6 +69,7 @@ class QueueShell:
         self._wake = asyncio.Event()  # the driver has work
         self._changed = asyncio.Event()  # calls of the program look again
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._asking: tuple[AskLease, asyncio.Task[None]] | None = None
         self._wakes_user = False
         self._started = self._closed = False
 
@@ -82,10 +84,16 @@ class QueueShell:
             for work in (self._run_forever, self._read_forever, self._refresh_forever):
                 self._spawn(work())
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+        return task
+
+    def _stop_asking(self) -> None:
+        """Give up a request for a lease that may wait long. A short one is worth its answer."""
+        if self._asking is not None and self._asking[0].max_wait_ms > LEASE_WAIT_MS:
+            self._asking[1].cancel()
 
     # -- any thread
 
@@ -182,6 +190,7 @@ class QueueShell:
             raise InvalidArgument(f"{len(names)} topics are too many: a queue consumer takes {MAX_LEASE_TOPICS}")
         await self._cluster.refresh(names, deadline_s)
         cached = [await self._cluster.topic(name, deadline_s) for name in names]
+        self._stop_asking()
         self.worker.subscribe({name: topic.topic_id for name, topic in zip(names, cached, strict=True)})
         self._wake.set()
 
@@ -230,6 +239,7 @@ class QueueShell:
         was_open, self._closed = not self._closed, True
         if was_open and self._started:
             self.worker.close(now_ms())
+            self._stop_asking()
             if not await self._until(self.worker.is_closed, now_s() + timeout_s):
                 _log.warning(
                     "queue %r: the coordinator did not answer within %g s, and the consumer closes: messages that it "
@@ -265,7 +275,7 @@ class QueueShell:
     def _carry_out(self, effect: WorkerEffect) -> None:
         match effect:
             case AskLease():
-                self._spawn(self._lease(effect))
+                self._asking = effect, self._spawn(self._lease(effect))
             case RenewLeases():
                 self._spawn(self._renew(effect))
             case SendSettlements():
@@ -299,7 +309,12 @@ class QueueShell:
             self.worker.leased(leased.response, leased.sent_ms, now_ms())
         except MinilogError as error:
             self.worker.lease_failed(ask, error, now_ms())
-        self._wake.set()
+        except asyncio.CancelledError:
+            self.worker.lease_stopped(now_ms())
+            raise
+        finally:
+            self._asking = None
+            self._wake.set()
 
     async def _renew(self, ask: RenewLeases) -> None:
         try:

@@ -81,6 +81,7 @@ class _Attempts:
     what: str
     timeout_ms: int
     backoff: ExponentialBackoff
+    look_s: float = _LOOK_S
     began_s: float = field(default_factory=now_s)
     maybe_done: bool = False
     last_error: MinilogError | None = None
@@ -138,14 +139,18 @@ class CoordinatorClient:
         *,
         timeout_ms: int,
         changes: bool = True,
+        waits_ms: int = 0,
     ) -> Response:
         """Ask the coordinator of `name` under the internal topic `topic_name`.
 
         The client adds its identity and the known epoch to `request`. With `changes` False the call only reads, so its
-        outcome cannot be unknown. Raises the error of the response. After the deadline it raises UnknownOutcome if the
-        call may be done. Else it raises TimedOut, BrokerNotAvailable, or the coordinator's last error.
+        outcome cannot be unknown. The coordinator may answer only after `waits_ms`. Raises the error of the response.
+        After the deadline it raises UnknownOutcome if the call may be done. Else it raises TimedOut,
+        BrokerNotAvailable, or the coordinator's last error.
         """
-        answer = await self.answer(topic_name, name, method, request, timeout_ms=timeout_ms, changes=changes)
+        answer = await self.answer(
+            topic_name, name, method, request, timeout_ms=timeout_ms, changes=changes, waits_ms=waits_ms
+        )
         return answer.response
 
     async def answer(
@@ -157,11 +162,12 @@ class CoordinatorClient:
         *,
         timeout_ms: int,
         changes: bool = True,
+        waits_ms: int = 0,
     ) -> Answer[Response]:
         """The same as `call`, and whether an earlier attempt may have been done."""
         partition = TopicPartition(topic_name, coordinator_partition(name))
         what = f"asking the coordinator of {name!r} ({topic_name}-{partition.partition})"
-        attempts = _Attempts(what, timeout_ms, self._cluster.backoff())
+        attempts = _Attempts(what, timeout_ms, self._cluster.backoff(), waits_ms / 1000.0 + _LOOK_S)
         while True:
             leader = await self._leader(partition, attempts)
             response = None if leader is None else await self._ask(partition, leader, method, request, attempts)
@@ -261,7 +267,7 @@ class CoordinatorClient:
             self._cluster.call(address, lambda channel: method(channel)(complete, timeout=timeout_s))
         )
         try:
-            while not (await asyncio.wait({asking}, timeout=min(_LOOK_S, attempts.remaining_s())))[0]:
+            while not (await asyncio.wait({asking}, timeout=min(attempts.look_s, attempts.remaining_s())))[0]:
                 await self._refresh(partition.topic, attempts, _LOOK_S)
                 if self._cluster.cache.leader(key) != leader:
                     break

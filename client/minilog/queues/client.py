@@ -72,6 +72,7 @@ class Queues:
             lambda channel: sent.noting(QueueServiceStub(channel).Lease),
             request,
             timeout_ms=request.max_wait_ms + min(_WORKER_CALL_MS, self._timeout_ms),
+            waits_ms=request.max_wait_ms,
         )
         return Leased(response, sent.ms)
 

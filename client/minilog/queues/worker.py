@@ -29,7 +29,8 @@ from minilog.queues.settling import Enlisted, Settling, Span, TransactionEnded, 
 from minilog.types import TopicPartition
 from minilog.v1 import queue_pb2
 
-LEASE_WAIT_MS = 500  # for records, at the coordinator. A worker that closes waits for that answer
+LEASE_WAIT_MS = 500  # for records, at the coordinator. Twice as long after each answer without any
+LONGEST_LEASE_WAIT_MS = 32_000  # a coordinator that hangs, and does not break the connection, is noticed after it
 _LEASE_PAUSE_MS = 20.0  # between empty answers: a coordinator that does not wait is not asked in a busy loop
 _AGAIN_MS = 200.0  # after a call that failed. The call itself has tried for seconds
 _UNREADABLE_DELAY_MS = 10_000  # what this worker cannot read is no use to it at once again, and each lease counts
@@ -106,6 +107,7 @@ class Worker:
         self._stopped: list[TopicPartition] = []  # whose reading is to end
         self._progress_ms: dict[TopicPartition, float] = {}  # the last time at which a partition gave anything
         self._is_asking = self._is_renewing = False
+        self._lease_wait_ms = LEASE_WAIT_MS
         self._ask_at_ms = self._renew_at_ms = 0.0  # not before
         self._lease_count = 0  # the offsets of the last lease
         self._polled_ms = -math.inf
@@ -186,6 +188,7 @@ class Worker:
     def subscribe(self, topics: Mapping[str, bytes]) -> None:
         """Lease records of these topics from now on. What is leased stays."""
         self.topics = dict(topics)
+        self._lease_wait_ms = LEASE_WAIT_MS
         self._names |= {topic_id: name for name, topic_id in topics.items()}
         self._ask_at_ms = 0.0
         for error in [error for error in self.errors if isinstance(error, UnknownTopicId)]:
@@ -220,7 +223,9 @@ class Worker:
         self._ask_at_ms = now_ms
         if not response.ranges:
             self._ask_at_ms = max(now_ms, sent_ms + _LEASE_PAUSE_MS)
+            self._lease_wait_ms = min(2 * self._lease_wait_ms, LONGEST_LEASE_WAIT_MS)
             return
+        self._lease_wait_ms = LEASE_WAIT_MS
         lease = Lease(response.lease_id)
         lease.locked(sent_ms, response.lock_duration_ms)
         if not lease.is_locked(now_ms):
@@ -236,6 +241,12 @@ class Worker:
             self._release(lease, now_ms)
         else:
             self._unread.extend(lease.ranges)
+
+    def lease_stopped(self, now_ms: float) -> None:
+        """The request for a lease was given up. If the coordinator has just granted it, its records come again after
+        their lock."""
+        self._is_asking = False
+        self._ask_at_ms = now_ms
 
     def lease_failed(self, ask: AskLease, error: MinilogError, now_ms: float) -> None:
         """There is no answer, and may be a lease: its records come again after the lock. Or there is a refusal."""
@@ -332,7 +343,7 @@ class Worker:
         if now_ms >= self._next_lease_ms(now_ms):
             self._is_asking = True
             topic_ids = tuple(sorted(self.topics.values()))
-            effects.append(AskLease(topic_ids, self._settings.max_records, LEASE_WAIT_MS))
+            effects.append(AskLease(topic_ids, self._settings.max_records, self._lease_wait_ms))
         return effects
 
     def next_wake_ms(self, now_ms: float) -> float:

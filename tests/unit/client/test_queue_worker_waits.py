@@ -1,0 +1,41 @@
+"""How long a worker of a queue lets its request for a lease wait at the coordinator."""
+
+from __future__ import annotations
+
+from minilog.queues.worker import LEASE_WAIT_MS, LONGEST_LEASE_WAIT_MS, AskLease
+from minilog.v1 import queue_pb2
+from tests.unit.client.queueing import TOPIC, TOPIC_ID, Working, leased_range
+
+
+def waits_ms(working: Working) -> list[int]:
+    return [ask.max_wait_ms for ask in working.wanted(AskLease)]
+
+
+def answer_without_records(working: Working) -> None:
+    working.now_ms += LONGEST_LEASE_WAIT_MS
+    working.worker.polled(working.now_ms)
+    working.worker.leased(queue_pb2.LeaseResponse(), working.now_ms - LONGEST_LEASE_WAIT_MS, working.now_ms)
+    working.poll()
+
+
+def test_a_worker_without_work_asks_less_and_less() -> None:
+    working = Working()
+    for _ in range(8):
+        answer_without_records(working)
+    assert waits_ms(working) == [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 32_000, 32_000]
+
+
+def test_records_and_a_new_subscription_begin_the_waits_anew() -> None:
+    working = Working()
+    answer_without_records(working)
+    answer_without_records(working)
+    working.grant(leased_range(0, 0))
+    working.read([0], 1)
+    working.hand_out()
+    working.poll()
+    assert waits_ms(working)[-1] == LEASE_WAIT_MS
+    answer_without_records(working)
+    working.worker.subscribe({TOPIC: TOPIC_ID})
+    working.worker.lease_stopped(working.now_ms)
+    working.poll()
+    assert waits_ms(working)[-1] == LEASE_WAIT_MS
