@@ -193,13 +193,21 @@ class GroupMembership:
 
     def _look(self) -> None:
         """Act on a change of the member."""
-        change = self.member.next_change(now_ms())
-        self.has_news = change is not None or self.member.has_failed
+        self.has_news = self._has_change() or self.member.has_failed
         self._core.withheld = frozenset(self._names[key] for key in self.member.withheld() if key in self._names)
         self._event.set()
         self._changed.set()
         if self.has_news:
             self._wake_poll()
+
+    def _has_change(self) -> bool:
+        """Whether the program can learn of a change now. An assignment waits until metadata names its topics: without
+        that, a poll and this driver would wake each other without an end."""
+        change = self.member.next_change(now_ms())
+        if not isinstance(change, Assigned):
+            return change is not None
+        topic_ids = {topic.topic_id for topic in self._cluster.cache.topics.values()}
+        return all(key.topic_id in topic_ids for key in change.partitions)
 
     async def _run_forever(self) -> None:
         while True:
@@ -207,7 +215,7 @@ class GroupMembership:
             try:
                 for effect in self.member.poll(now_ms()):
                     await self._carry_out(effect)
-                if self.member.next_change(now_ms()) is not None and not self.has_news:
+                if self._has_change() and not self.has_news:
                     self._look()
                     self._event.clear()
             except Exception:  # a bug: log it, and go on as far as possible
