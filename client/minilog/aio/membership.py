@@ -24,6 +24,7 @@ from minilog.groups.member import (
     Assigned,
     CloseStream,
     DoubtCoordinator,
+    GroupChange,
     Lost,
     MemberCore,
     MemberEffect,
@@ -145,7 +146,7 @@ class GroupMembership:
             return None
         names = {topic.topic_id: topic.name for topic in self._cluster.cache.topics.values()}
         if isinstance(change, Assigned):
-            if any(key.topic_id not in names for key in change.partitions):
+            if not self._has_names(change):
                 self.has_news = False  # until metadata names their topics
                 return None
             self._names |= {key: TopicPartition(names[key.topic_id], key.partition) for key in change.partitions}
@@ -204,10 +205,12 @@ class GroupMembership:
         """Whether the program can learn of a change now. An assignment waits until metadata names its topics: without
         that, a poll and this driver would wake each other without an end."""
         change = self.member.next_change(now_ms())
-        if not isinstance(change, Assigned):
-            return change is not None
+        return change is not None and self._has_names(change)
+
+    def _has_names(self, change: GroupChange) -> bool:
+        """Whether metadata names the topics of a change."""
         topic_ids = {topic.topic_id for topic in self._cluster.cache.topics.values()}
-        return all(key.topic_id in topic_ids for key in change.partitions)
+        return not isinstance(change, Assigned) or all(key.topic_id in topic_ids for key in change.partitions)
 
     async def _run_forever(self) -> None:
         while True:

@@ -93,7 +93,9 @@ class QueueShell:
     def _stop_asking(self) -> None:
         """Give up a request for a lease that may wait long. A short one is worth its answer."""
         if self._asking is not None and self._asking[0].max_wait_ms > LEASE_WAIT_MS:
-            self._asking[1].cancel()
+            self._asking[1].cancel()  # perhaps before its first step: so the core learns of it here
+            self._asking = None
+            self.worker.lease_stopped(now_ms())
 
     # -- any thread
 
@@ -309,12 +311,8 @@ class QueueShell:
             self.worker.leased(leased.response, leased.sent_ms, now_ms())
         except MinilogError as error:
             self.worker.lease_failed(ask, error, now_ms())
-        except asyncio.CancelledError:
-            self.worker.lease_stopped(now_ms())
-            raise
-        finally:
-            self._asking = None
-            self._wake.set()
+        self._asking = None
+        self._wake.set()
 
     async def _renew(self, ask: RenewLeases) -> None:
         try:

@@ -101,6 +101,7 @@ class Transaction:
         Raises the error of the group's coordinator, and then the transaction is aborted. It is also aborted if the
         caller cancels this call: the offsets may be stored, and then the coordinator refuses a commit without them.
         """
+        self._open()
         if not offsets:
             return
         committer = GroupMetadata(group) if isinstance(group, str) else group

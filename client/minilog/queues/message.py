@@ -6,11 +6,12 @@ import enum
 from typing import Protocol
 
 from minilog.errors import InvalidArgument
+from minilog.limits import MAX_RELEASE_DELAY_MS
 from minilog.queues.leases import HeldRange
 from minilog.types import Record, RowDeletion
 from minilog.v1 import queue_pb2
 
-MAX_DELAY_S = 24 * 3600  # brokers refuse more
+MAX_DELAY_S = MAX_RELEASE_DELAY_MS / 1000
 
 
 class Verdict(enum.Enum):
@@ -60,7 +61,7 @@ class Message(Record):
         InvalidArgument for a delay below 0."""
         if not 0 <= delay <= MAX_DELAY_S:
             raise InvalidArgument(
-                f"a release with a delay of {delay} s is not possible: give 0 to {MAX_DELAY_S} seconds"
+                f"a release with a delay of {delay} s is not possible: give 0 to {MAX_DELAY_S:g} seconds"
             )
         self._settler.settle(self, Verdict.RELEASE, round(delay * 1000.0), "")
 

@@ -51,6 +51,15 @@ def test_settling_records_outlive_their_lock_and_an_abort_begins_the_lock_anew()
     assert (offsets(again), delivery_counts(again)) == ([0, 1, 2], [2, 3])
 
 
+def test_an_abort_lengthens_a_lock_that_has_little_left() -> None:
+    world, leased = leased_world()
+    assert world.settle_in_transaction([world.settlement(leased, 0, 2)]) is None
+    world.pass_ms(LOCK_MS - 1)
+    assert world.mark(committed=False) is None
+    world.pass_ms(LOCK_MS - 1)
+    assert world.settle(leased, 0, 2) is None
+
+
 def test_settling_records_are_not_settled_another_way() -> None:
     world, leased = leased_world()
     assert world.settle_in_transaction([world.settlement(leased, 0, 1)]) is None

@@ -186,31 +186,27 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         settling.check(request)
 
     def _last_sequence(self, producer_id: int) -> int:
-        return last_sequence(self._view.pending_of(producer_id, self._owners_of.get(producer_id, ())))
+        return last_sequence(self._view.pending_of(producer_id, self._queues_of(producer_id)))
 
     def _pending_changes(self, request: queue_pb2.SettleRequest, now: Moment) -> Sequence[QueueChange]:
-        queues = self._owners_of.get(request.transaction.producer_id, ())
+        queues = self._queues_of(request.transaction.producer_id)
         return settling.begin(self._view, request, queues, self._leasing.log_start)
 
     def _marker_changes(self, markers: Iterable[coordinator_pb2.ProducerMarker], now: Moment) -> Sequence[QueueChange]:
-        return settling.end(self._view, markers, lambda producer_id: self._owners_of.get(producer_id, ()))
+        changes = settling.end(self._view, markers, self._queues_of)
+        for name in settling.given_back(self._view, markers, self._queues_of):
+            self._locks.begin(name, now.ms + self._view.settings(name.queue).lock_duration_ms)
+        return changes
+
+    def _queues_of(self, producer_id: int) -> set[str]:
+        return self._owners_of.get(producer_id, set())
 
     def _producer_key(self, owner: str, producer_id: int) -> QueueKey:
         return QueueKey(owner, producer_id=producer_id)
 
     def _markers_decided(self, now: Moment) -> None:
-        """The locks of records that an abort gave back to their leases begin anew."""
-        self._begin_locks(now)
+        """The locks of a partition have room for more."""
         self._leasing.serve_all(now)
-
-    def _begin_locks(self, now: Moment) -> None:
-        """Give each lease that has no lock a whole one."""
-        for queue in self._view.names():
-            ends_ms = now.ms + self._view.settings(queue).lock_duration_ms
-            for _, state in self._view.partitions(queue):
-                for lease_id in partition_queue.leases_of(state):
-                    if LeaseName(queue, lease_id) not in self._locks:
-                        self._locks.begin(LeaseName(queue, lease_id), ends_ms)
 
     # -- time
 
@@ -345,7 +341,10 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         for queue in self._view.names():
             for producer_id in self._view.producers(queue):
                 self._have_pending(producer_id, queue)
-        self._begin_locks(now)
+            ends_ms = now.ms + self._view.settings(queue).lock_duration_ms
+            for _, state in self._view.partitions(queue):
+                for lease_id in partition_queue.leases_of(state):
+                    self._locks.begin(LeaseName(queue, lease_id), ends_ms)
         self.drop_deleted_topics()
 
     def _changed(self, changes: Sequence[QueueChange], high_watermark: int, now: Moment) -> None:

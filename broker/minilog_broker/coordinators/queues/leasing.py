@@ -1,9 +1,11 @@
 """How records come to workers: lease calls, what leaders report, and the calls that wait.
 
-event                                what follows
-a call                               it is answered with records, or waits; leaders are asked for news
-news of a leader                     what its log has no more is dropped, durably; then calls are served
-records that may be delivered again  calls are served, the oldest first
+    event                                 what follows
+    a call                                it is answered with records, or it waits. Leaders are asked for news
+    news of a leader                      what its log has no more is dropped, durably. Then calls are served
+    records that may be delivered again   calls are served, the oldest first
+
+There is one question for each partition with calls that wait (watches.py).
 """
 
 from __future__ import annotations

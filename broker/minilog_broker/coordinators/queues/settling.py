@@ -1,7 +1,10 @@
 """Settlement within transactions: the records are settling until the marker comes (ranges.py).
 
-begin      each range is settling, for the producer; all of a request, or nothing
-end        committed: settled. Aborted: the lease holds the records again, and its lock begins anew
+    begin        all ranges of a request are settling, for the producer, or none is
+    end          committed: settled. Aborted: the lease holds the records again
+    given_back   the leases whose locks begin anew after an abort
+
+The functions are pure: they return changes, and the coordinator writes them.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from minilog.errors import InvalidArgument
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.queues import partition_queue
+from minilog_broker.coordinators.queues.locks import LeaseName
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
+from minilog_broker.coordinators.queues.ranges import RangeState
 from minilog_broker.coordinators.queues.records import QueueChange, QueueKey, SettlingProducer
 from minilog_broker.coordinators.queues.view import QueueView
 from minilog_broker.coordinators.sequences import check_marker, is_new
@@ -44,6 +49,23 @@ def begin(
     producer = SettlingProducer(transaction.transactional_id, transaction.sequence)
     changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]
     return [*changes, Change(QueueKey(request.queue, producer_id=transaction.producer_id), producer)]
+
+
+def given_back(
+    view: QueueView,
+    markers: Iterable[coordinator_pb2.ProducerMarker],
+    queues_of: Callable[[int], Iterable[str]],
+) -> set[LeaseName]:
+    """The leases that hold records again when these markers take effect."""
+    aborted = {marker.producer_id for marker in markers if not marker.committed}
+    return {
+        LeaseName(queue, part.lease_id)
+        for producer_id in aborted
+        for queue in queues_of(producer_id)
+        for _, state in view.partitions(queue)
+        for part in state.ranges
+        if part.state is RangeState.SETTLING and part.producer_id == producer_id
+    }
 
 
 def end(

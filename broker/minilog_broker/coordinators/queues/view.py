@@ -56,7 +56,7 @@ class QueueView:
         return state
 
     def partitions(self, name: str) -> list[tuple[QueueKey, PartitionQueue]]:
-        """All partitions of a queue of which something is known."""
+        """The partitions of a queue that have a state."""
         return [(key, value) for key, value in self._table.owned(name) if isinstance(value, PartitionQueue)]
 
     def producers(self, name: str) -> list[int]:

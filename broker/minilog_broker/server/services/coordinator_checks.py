@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from minilog.errors import InvalidArgument, UnknownLeaderEpoch
+from minilog.limits import MAX_RELEASE_DELAY_MS
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, coordinator_pb2, queue_pb2
 from minilog_broker.controller.image import MetadataImage
@@ -18,7 +19,6 @@ from minilog_broker.coordinators.transactions.enlisting import MAX_ID_CHARACTERS
 
 TOPIC_ID_BYTES = 16
 MAX_LEASE_WAIT_MS = 120_000  # a worker that is idle asks again after it
-MAX_RELEASE_DELAY_MS = 24 * 3_600_000
 MAX_WORKER_CHARACTERS = 255
 
 
