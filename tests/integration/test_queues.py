@@ -385,3 +385,21 @@ def test_the_command_line(cluster: Cluster, admin: Admin, name: str) -> None:
     assert programs.run("queue", "delete", name, *servers).returncode == 0
     with pytest.raises(MinilogError):
         admin.describe_queue(name)
+
+
+def test_a_worker_without_work_subscribes_anew_and_closes_at_once(cluster: Cluster, admin: Admin, name: str) -> None:
+    """Its request for records waits for seconds by then."""
+    other = f"{name}-other"
+    admin.create_topics([NewTopic(other, num_partitions=3)])
+    write(cluster, other, 3)
+    with worker(cluster, name) as consumer:
+        assert consumer.poll(timeout=4.0) == []
+        consumer.subscribe([other])
+        began_s = time.monotonic()
+        came = messages(consumer, 3)
+        assert time.monotonic() - began_s < 3.0
+        for message in came:
+            message.accept()
+        assert consumer.poll(timeout=4.0) == []
+        closed_s = time.monotonic()
+    assert time.monotonic() - closed_s < 2.0
