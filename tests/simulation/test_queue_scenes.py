@@ -1,4 +1,4 @@
-"""Workers of a queue on whole brokers, step by step: what they accepted is all there is, whoever dies."""
+"""Workers of a queue on whole brokers, step by step. They accept all messages, also when a broker or a worker dies."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ class Sharer:
         return self.program_has() if is_reader else frozenset()
 
     def program_has(self) -> frozenset[int]:
-        """The partitions that its program was told of, and neither gave back nor was told to have lost. After the end
-        of its session by its own clock the coordinator may still take its commits of them."""
+        """The partitions that its program knows of, and has not given back or lost as far as it knows. After the end of
+        the session by the member's own clock the coordinator may still take commits of them."""
         group = None if self.consumer is None else self.consumer._shell.group
         return frozenset() if group is None else frozenset(key.partition for key in group.member.held)
 

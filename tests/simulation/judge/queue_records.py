@@ -201,7 +201,7 @@ class QueueRecords:
             self._check_stable(PartitionKey.of(each.partition_id), each.last_offset, response.lease_id)
 
     def _check_durable(self, number: int, partition: JudgedPartition, lease_id: int) -> None:
-        """The lease is in the log of whoever answers, and may be committed."""
+        """The lease is in the log of the broker that answers, and may be committed."""
         copy = partition.sound_copy(number)
         if copy is None:
             return

@@ -52,7 +52,7 @@ def answered_before_it_is_committed() -> Patches:
 
 
 def renewed_without_a_record() -> Patches:
-    """A renewal is confirmed when it comes, by whoever takes itself for the coordinator."""
+    """A broker that takes itself for the coordinator confirms a renewal at once."""
     decide_of, write, answer = QueueCoordinator._decide_of, QueueCoordinator._write, QueueCoordinator._answer
     renewing: list[QueueCoordinator] = []
 
@@ -134,7 +134,7 @@ def counted_from_the_answer() -> Patches:
 
 
 def settled_by_anybody() -> Patches:
-    """A settlement is taken whoever has the records by now."""
+    """The coordinator takes a settlement from a lease that does not hold the records."""
 
     def mutant(queue: PartitionQueue, settlement: queue_pb2.Settlement, log_start: int) -> tuple[int, int]:
         return max(settlement.first_offset, log_start), settlement.last_offset

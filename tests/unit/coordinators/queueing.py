@@ -48,7 +48,7 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         end_of_epoch: int | None = None,
         record_bytes: int = 100,
     ) -> None:
-        """The leader of a partition has records up to `end`, and reports it to whoever asks."""
+        """The leader of a partition has records up to `end`, and reports it to coordinators that ask."""
         self.stable[key] = StableOffset(epoch, start, end, end if end_of_epoch is None else end_of_epoch, record_bytes)
         self.report()
 
