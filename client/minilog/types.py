@@ -389,7 +389,8 @@ class QueueRange:
 
     `state` is ready (to be delivered again, after `remaining_ms`), leased (to `worker_id`, until the lock ends in
     `remaining_ms`), settling (by a transaction that has not ended) or dead (on its way to the dead-letter topic).
-    `worker_id` is empty if the coordinator does not know the worker: another broker gave the lease."""
+    `worker_id` is empty if the coordinator does not know the worker: another broker gave the lease. `death_reason` is
+    given for dead records, also while a worker carries them to the dead-letter topic."""
 
     first_offset: int
     last_offset: int
@@ -398,6 +399,7 @@ class QueueRange:
     lease_id: int
     worker_id: str
     remaining_ms: int
+    death_reason: str | None = None
 
     @property
     def count(self) -> int:

@@ -70,7 +70,7 @@ def describe(
     if description.settings:
         print_table(("setting", "value"), description.settings.items(), title=name)
     print_table(
-        ("topic", "partition", "settled to", "next", "end", *_STATES, "expired"),
+        ("topic", "partition", "settled to", "next", "end", *_STATES[:-1], "dead letters", "died", "expired"),
         (_row(position) for position in description.partitions),
         title=name,
     )
@@ -82,14 +82,15 @@ def describe(
             part.state,
             part.delivery_count,
             part.worker_id or "-",
-            f"{part.remaining_ms / 1000:.1f}" if part.state in ("ready", "leased") else "-",
+            f"{part.remaining_ms / 1000:.1f}" if part.state != "settling" else "-",
+            part.death_reason or "",
         )
         for position in description.partitions
         for part in position.ranges
     ]
     if rows:
         print_table(
-            ("topic", "partition", "offsets", "state", "deliveries", "worker", "seconds left"),
+            ("topic", "partition", "offsets", "state", "deliveries", "worker", "seconds left", "died"),
             rows,
             title="leased, and not settled",
         )
@@ -102,8 +103,8 @@ def _row(position: QueuePosition) -> tuple[object, ...]:
         position.settled_to,
         position.next_offset,
         "-" if position.end_offset is None else position.end_offset,
-        *(position.count(state) for state in _STATES[:-1]),
-        position.count("dead") + position.dead_count,
+        *(position.count(state) for state in _STATES),
+        position.dead_count,
         position.expired_count,
     )
 

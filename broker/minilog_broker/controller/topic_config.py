@@ -21,15 +21,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minilog.errors import InvalidConfig, InvalidTopic
+from minilog.errors import InvalidConfig
 from minilog.net.metadata_cache import STATISTICS_COLUMNS
 from minilog.record_batch.bounds import MAX_MESSAGE_BYTES
 from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import MAX_INT64, CleanupPolicy, TopicConfig
 
-MAX_NAME_LENGTH = 249  # Kafka's: a directory is named <topic>-<partition>, and a file name has at most 255 bytes
-INTERNAL_PREFIX = "__"
-_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _MIB = 1 << 20
 _DAY_MS = 24 * 60 * 60 * 1000
 MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a segment are 32 bits
@@ -137,20 +134,6 @@ BUILT_IN = TopicConfig(
     retention_bytes=-1,
     unclean_leader_election=False,
 )
-
-
-def check_topic_name(name: str) -> None:
-    """Raises InvalidTopic unless a client may give a topic this name."""
-    if name in ("", ".", ".."):
-        raise InvalidTopic(f"{name!r} is not a topic name: give one of letters, digits, '.', '_' and '-'")
-    if len(name) > MAX_NAME_LENGTH:
-        raise InvalidTopic(f"a topic name has at most {MAX_NAME_LENGTH} characters, and {name[:20]}... has {len(name)}")
-    if not _NAME.fullmatch(name):
-        raise InvalidTopic(f"{name!r} is not a topic name: only ASCII letters, digits, '.', '_' and '-' are allowed")
-    if name.startswith(INTERNAL_PREFIX):
-        raise InvalidTopic(
-            f"only the brokers' own topics have names that begin with {INTERNAL_PREFIX}: choose another name for {name}"
-        )
 
 
 def check_config_name(name: str) -> None:

@@ -35,12 +35,13 @@ from minilog_broker.controller.internal_topics import (
 )
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.placement import Site, place_replicas
-from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
+from minilog_broker.controller.topic_config import check_config_name, check_topic_config
 from minilog_broker.controller.topic_records import record_of
 from minilog_broker.controller.topic_schemas import evolved_schema, schema_of_new, schema_record
 from minilog_broker.levels import check_internal_topic
 from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import PartitionState
+from minilog_broker.topic_names import check_topic_name
 
 MAX_PARTITIONS = 10_000  # of one topic: its records are one batch, well below the limit of a batch
 TOPIC_ID_BYTES = 16

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from minilog.aio import dropped
 from minilog.aio.producer_shell import ProducerShell
 from minilog.aio.transaction import Transaction, no_transactional_id, run_of
+from minilog.client_config import ClientConfig
 from minilog.config import parse_config
 from minilog.errors import BufferExhausted, TimedOut
 from minilog.net.metadata_cache import CachedTopic
@@ -38,8 +39,9 @@ class Producer:
     future. `await (await producer.send(...))` waits until the record is written.
     """
 
-    def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
-        self._shell = ProducerShell(parse_config(config), runtime)
+    def __init__(self, config: Mapping[str, object] | ClientConfig, runtime: Runtime = SYSTEM_RUNTIME) -> None:
+        parsed = config if isinstance(config, ClientConfig) else parse_config(config)
+        self._shell = ProducerShell(parsed, runtime)
         self._run = run_of(self._shell.config, runtime)
         self._is_known_open = runtime is not SYSTEM_RUNTIME  # a simulated process ends without a warning
 

@@ -1,6 +1,7 @@
 """The driver of a queue's worker. It carries out the decisions of the core (minilog.queues.worker).
 
     AskLease, RenewLeases, SendSettlements    one call of QueueService each, as a task
+    CarryDeadLetters                          a transaction (dead_letters.py), as a task
     BeginReading, EndReading                  bounded reads of the consumer's shell, on its open sessions
     runs that come                            records, messages, the core's `have_read`
 
@@ -18,6 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from minilog.aio.consumer_shell import POLL_BYTES, ConsumerShell
+from minilog.aio.dead_letters import DeadLetterCarrier
 from minilog.client_config import ClientConfig
 from minilog.consumer.decode import RECORD_BYTES, DecodeOutcome, decode_all, records
 from minilog.consumer.row_selection import AS_RECORDS
@@ -25,6 +27,7 @@ from minilog.errors import Closed, InvalidArgument, MinilogError, UnknownTopicId
 from minilog.limits import MAX_LEASE_TOPICS
 from minilog.net.runtime import Runtime, now_ms, now_s
 from minilog.queues.client import Queues
+from minilog.queues.dead_letters import CarryDeadLetters
 from minilog.queues.leases import HeldRange
 from minilog.queues.message import Message, Verdict
 from minilog.queues.worker import (
@@ -64,6 +67,7 @@ class QueueShell:
         self._queues = Queues(self._cluster)
         self.worker = Worker(WorkerSettings(config.queue, config.max_poll_records, config.max_poll_interval_ms))
         self._worker_id = f"{config.client_id[:_ID_CHARACTERS]}-{runtime.unique_bytes(_ID_BYTES).hex()}"
+        self._carrier = DeadLetterCarrier(config, runtime, f"{config.queue}-dead-letters-{self._worker_id}")
         self._clock_s = clock_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()  # the driver has work
@@ -129,7 +133,7 @@ class QueueShell:
     def settle(self, message: Message, verdict: Verdict, delay_ms: int, reason: str) -> None:
         """Note a verdict of the program. Message has the meaning."""
         self._cluster.home.check_process()
-        if self.worker.note(message, verdict, delay_ms, self.now_ms()):
+        if self.worker.note(message, verdict, delay_ms, reason, self.now_ms()):
             self.look()
         if verdict is Verdict.REJECT:
             _log.info(
@@ -251,6 +255,7 @@ class QueueShell:
                 )
         for task in list(self._tasks):
             task.cancel()
+        await self._carrier.close()
         await self._reader.close()
         if was_open:
             self.raise_error()
@@ -282,6 +287,8 @@ class QueueShell:
                 self._spawn(self._renew(effect))
             case SendSettlements():
                 self._spawn(self._send(effect))
+            case CarryDeadLetters():
+                self._spawn(self._carry(effect))
             case BeginReading(held):
                 self._reader.apply(lambda: self._begin_reading(held))
             case EndReading(partition):
@@ -305,6 +312,7 @@ class QueueShell:
             max_bytes=self.config.max_poll_bytes,
             max_wait_ms=ask.max_wait_ms,
             worker_id=self._worker_id,
+            takes_dead_letters=True,
         )
         try:
             leased = await self._queues.lease(request)
@@ -328,6 +336,11 @@ class QueueShell:
             self.worker.settled(settled.refused, now_ms(), is_repeat=settled.is_repeat)
         except MinilogError as error:
             self.worker.settling_failed(error, now_ms())
+        self._wake.set()
+
+    async def _carry(self, ask: CarryDeadLetters) -> None:
+        await self._carrier.carry(ask)
+        self.worker.carried(ask.messages, now_ms())
         self._wake.set()
 
     # -- reading

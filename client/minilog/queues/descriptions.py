@@ -47,4 +47,5 @@ def _range(part: queue_pb2.DescribedRange) -> QueueRange:
         lease_id=part.lease_id,
         worker_id=part.worker_id,
         remaining_ms=part.remaining_ms,
+        death_reason=part.death_reason if part.HasField("death_reason") else None,
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
@@ -23,15 +24,24 @@ _RENEWAL_PART = 1 / 3  # of the lock: two more attempts fit into the rest
 _MARGIN_PART = 1 / 10  # of the lock: what is handed out has at least so much time
 
 
+class DeadLetterTopic(NamedTuple):
+    """Where a queue's dead records go. `copies_records`: with their keys, values and headers."""
+
+    name: str
+    copies_records: bool
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
-    """The lock on some ranges. Threads of the program read it, and only the worker changes it."""
+    """The lock on some ranges. Threads of the program read it, and only the worker changes it. `dead_letter_topic`:
+    given with dead ranges."""
 
     lease_id: int
     lock_end_ms: float = 0.0
     renew_at_ms: float = 0.0
     margin_ms: float = 0.0
     is_lost: bool = False
+    dead_letter_topic: DeadLetterTopic | None = None
     ranges: list[HeldRange] = field(default_factory=list)
 
     def locked(self, sent_ms: float, lock_duration_ms: float) -> None:
@@ -55,7 +65,8 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class HeldRange:
-    """The leased offsets from `first_offset` to `last_offset`, both included."""
+    """The leased offsets from `first_offset` to `last_offset`, both included. `death_reason`: they are dead, and the
+    worker carries them to the dead-letter topic."""
 
     lease: Lease
     partition: TopicPartition
@@ -67,6 +78,7 @@ class HeldRange:
     read_to: int = 0  # the next offset to read
     open: set[int] = field(default_factory=set)  # read, with a record, and without a verdict
     unsettled: int = 0
+    death_reason: str | None = None
 
     @classmethod
     def of(cls, lease: Lease, leased: queue_pb2.LeasedRange, topic: str) -> HeldRange:
@@ -76,6 +88,7 @@ class HeldRange:
         first, last = leased.first_offset, leased.last_offset
         held = cls(lease, partition, key, first, last, leased.delivery_count, leased.leader_epoch)
         held.read_to, held.unsettled = first, last - first + 1
+        held.death_reason = leased.death_reason if leased.HasField("death_reason") else None
         return held
 
     @property

@@ -66,8 +66,9 @@ class Message(Record):
         self._settler.settle(self, Verdict.RELEASE, round(delay * 1000.0), "")
 
     def reject(self, reason: str = "") -> None:
-        """No worker can process it, and it is never delivered again. `reason` goes to the log of this program. Raises
-        InvalidRecordState."""
+        """No worker can process it, and it is never delivered again. It goes to the dead-letter topic of the queue, if
+        the queue has one, with `reason` (at most 500 characters of it). `reason` also goes to the log of this program.
+        Raises InvalidRecordState."""
         self._settler.settle(self, Verdict.REJECT, 0, reason)
 
 

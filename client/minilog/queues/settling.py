@@ -41,6 +41,7 @@ class Span:
     verdict: Verdict
     delay_ms: int = 0
     tells: bool = True
+    reason: str = ""  # of a rejection
     is_repeat: bool = False  # an earlier request with it may be done
 
     @property
@@ -55,6 +56,7 @@ class Span:
             last_offset=self.last_offset,
             verdict=self.verdict.value,
             delay_ms=self.delay_ms,
+            reason=self.reason,
         )
 
     def __str__(self) -> str:
@@ -98,8 +100,8 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def _continues(last: Span, span: Span) -> bool:
-    same = (span.held, span.verdict, span.delay_ms, span.is_repeat)
-    return same == (last.held, last.verdict, last.delay_ms, last.is_repeat) and (
+    same = (span.held, span.verdict, span.delay_ms, span.reason, span.is_repeat)
+    return same == (last.held, last.verdict, last.delay_ms, last.reason, last.is_repeat) and (
         span.first_offset == last.last_offset + 1
     )
 

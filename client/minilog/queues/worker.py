@@ -6,6 +6,7 @@
     settled      the verdicts of the program, on their way (settling.py)
     renewed      all leases, when a third of a lock is over, as long as the program polls within max.poll.interval.ms
     lost         the lock ended, or the coordinator says that the lease holds nothing: its messages go to others
+    dead         records for the dead-letter topic, which the worker carries there itself (dead_letters.py)
 
 `take`, `next_message` and `note` are for the threads of the program. They only write what is theirs: the time of the
 last poll, the left end of `ready`, a message's verdict. All else is for the loop of the worker.
@@ -22,8 +23,9 @@ from typing import TypeAlias
 
 from minilog.consumer.requests import name_of
 from minilog.errors import InvalidRecordState, LevelNotReached, MinilogError, UnknownOutcome, UnknownTopicId
-from minilog.limits import MAX_SETTLEMENTS
-from minilog.queues.leases import HeldRange, Lease
+from minilog.limits import MAX_REASON_CHARACTERS, MAX_SETTLEMENTS
+from minilog.queues.dead_letters import CarryDeadLetters, DeadLetters
+from minilog.queues.leases import DeadLetterTopic, HeldRange, Lease
 from minilog.queues.message import Message, Verdict
 from minilog.queues.settling import Enlisted, Settling, Span, TransactionEnded, too_late
 from minilog.types import TopicPartition
@@ -34,6 +36,7 @@ LONGEST_LEASE_WAIT_MS = 32_000  # a coordinator that hangs, and does not break t
 _LEASE_PAUSE_MS = 20.0  # between empty answers: a coordinator that does not wait is not asked in a busy loop
 _AGAIN_MS = 200.0  # after a call that failed. The call itself has tried for seconds
 _UNREADABLE_DELAY_MS = 10_000  # what this worker cannot read is no use to it at once again, and each lease counts
+_NOT_CARRIED_DELAY_MS = 10_000  # the same of a dead letter that could not be written
 _STALLED_MS = 5_000.0  # a partition without a leader does not keep the worker from records of others
 _MAX_ERRORS = 100  # that wait for the program's next poll; more say nothing new
 _log = logging.getLogger(__name__)
@@ -85,7 +88,7 @@ class EndReading:
     partition: TopicPartition
 
 
-WorkerEffect: TypeAlias = AskLease | RenewLeases | SendSettlements | BeginReading | EndReading
+WorkerEffect: TypeAlias = AskLease | RenewLeases | SendSettlements | BeginReading | EndReading | CarryDeadLetters
 
 
 class Worker:
@@ -101,6 +104,7 @@ class Worker:
         self.reading: dict[TopicPartition, HeldRange] = {}
         self.is_closing = False
         self._settling = Settling(settings.queue)
+        self._dead = DeadLetters()
         self._names: dict[bytes, str] = {}  # of topics, also those of earlier subscriptions
         self._leases: dict[int, Lease] = {}
         self._unread: deque[HeldRange] = deque()
@@ -151,10 +155,13 @@ class Worker:
         """Whether the loop should look for another lease, since the program took messages."""
         return not self._is_asking and 2 * len(self.ready) < self._lease_count
 
-    def note(self, message: Message, verdict: Verdict, delay_ms: int, now_ms: float) -> bool:
+    def note(self, message: Message, verdict: Verdict, delay_ms: int, reason: str, now_ms: float) -> bool:
         """Note a verdict. True if the loop must learn of it. Raises InvalidRecordState."""
         self._decide(message, verdict, now_ms)
-        return self._settling.note(Span(message.held, message.offset, message.offset, verdict, delay_ms))
+        span = Span(
+            message.held, message.offset, message.offset, verdict, delay_ms, reason=reason[:MAX_REASON_CHARACTERS]
+        )
+        return self._settling.note(span)
 
     def enlist(self, message: Message, now_ms: float) -> bool:
         """Note that a transaction accepts the message. The rest is as in `note`."""
@@ -207,13 +214,14 @@ class Worker:
         self.is_closing = True
         self._take_noted(now_ms)
         self.ready.clear()
+        self._dead.clear()
         for lease in self._leases.values():
             self._release(lease, now_ms)
         self.hurry()
 
     def is_closed(self) -> bool:
         """Whether nothing is under way any more."""
-        return self.is_closing and not self._is_asking and self._settling.is_idle()
+        return self.is_closing and not self._is_asking and not self._dead.is_carrying and self._settling.is_idle()
 
     # -- events
 
@@ -227,6 +235,8 @@ class Worker:
             return
         self._lease_wait_ms = LEASE_WAIT_MS
         lease = Lease(response.lease_id)
+        if response.dead_letter_topic:
+            lease.dead_letter_topic = DeadLetterTopic(response.dead_letter_topic, response.copies_dead_records)
         lease.locked(sent_ms, response.lock_duration_ms)
         if not lease.is_locked(now_ms):
             _log.debug("queue %r: lease %d came after its lock", self._settings.queue, lease.lease_id)
@@ -277,7 +287,10 @@ class Worker:
         self._skip(held, expected, read_to, now_ms)
         held.read_to = read_to
         self._progress_ms[partition] = now_ms
-        self.ready.extend(messages)
+        if held.death_reason is None:
+            self.ready.extend(messages)
+        else:
+            self._dead.add(messages)
         if not held.unread:
             self._stop_reading(partition)
 
@@ -294,6 +307,15 @@ class Worker:
         held.read_to = held.last_offset + 1
         if error is not None:
             self.fail(error)
+
+    def carried(self, messages: Sequence[Message], now_ms: float) -> None:
+        """The transaction that carries these has ended, or never began. Give back what it did not accept."""
+        self._dead.is_carrying = False
+        for message in messages:
+            held = message.held
+            if message.offset in held.open and message.verdict is None and not held.lease.is_lost:
+                held.open.discard(message.offset)
+                self._give_back(held, message.offset, message.offset, _NOT_CARRIED_DELAY_MS, now_ms)
 
     def renewed(self, asked: Iterable[int], response: queue_pb2.RenewLeasesResponse, sent_ms: float) -> None:
         """The locks of these leases begin anew, but for those that hold nothing."""
@@ -336,6 +358,8 @@ class Worker:
         effects: list[WorkerEffect] = [*self._readings(now_ms)]
         if spans := self._settling.next_spans(now_ms):
             effects.append(SendSettlements(tuple(spans)))
+        if (carrying := self._dead.next_carrying(now_ms)) is not None:
+            effects.append(carrying)
         if now_ms >= self._next_renewal_ms(now_ms):
             self._is_renewing = True
             held = sorted(self._leases.values(), key=lambda lease: lease.renew_at_ms)
@@ -398,7 +422,8 @@ class Worker:
                     held.unsettled -= 1
                 case TransactionEnded(held, offset):
                     if not held.lease.is_lost:
-                        self._give_back(held, offset, offset, 0, now_ms)
+                        delay_ms = 0 if held.death_reason is None else _NOT_CARRIED_DELAY_MS
+                        self._give_back(held, offset, offset, delay_ms, now_ms)
                 case Span() as span:
                     self._take_verdict(span, now_ms)
 

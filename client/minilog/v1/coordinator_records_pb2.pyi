@@ -623,6 +623,7 @@ class QueueRangeRecord(_message.Message):
     LEASE_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     DELAY_MS_FIELD_NUMBER: _builtins.int
+    DEATH_REASON_FIELD_NUMBER: _builtins.int
     first_offset: _builtins.int
     last_offset: _builtins.int
     state: _queue_pb2.RangeState.ValueType
@@ -632,7 +633,9 @@ class QueueRangeRecord(_message.Message):
     producer_id: _builtins.int
     """Of a settling one."""
     delay_ms: _builtins.int
-    """Of a ready one: a new coordinator waits so long."""
+    """Of a ready or dead one: a new coordinator waits so long."""
+    death_reason: _builtins.str
+    """Of a dead one, and of one whose dead letters a worker carries."""
     def __init__(
         self,
         *,
@@ -643,12 +646,15 @@ class QueueRangeRecord(_message.Message):
         lease_id: _builtins.int = ...,
         producer_id: _builtins.int = ...,
         delay_ms: _builtins.int = ...,
+        death_reason: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason", "death_reason", b"death_reason"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "delivery_count", b"delivery_count", "first_offset", b"first_offset", "last_offset", b"last_offset", "lease_id", b"lease_id", "producer_id", b"producer_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason", "death_reason", b"death_reason", "delay_ms", b"delay_ms", "delivery_count", b"delivery_count", "first_offset", b"first_offset", "last_offset", b"last_offset", "lease_id", b"lease_id", "producer_id", b"producer_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__death_reason: _TypeAlias = _typing.Literal["death_reason"]  # noqa: Y015
+    _WhichOneofArgType__death_reason: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__death_reason) -> _WhichOneofReturnType__death_reason | None: ...
 
 Global___QueueRangeRecord: _TypeAlias = QueueRangeRecord  # noqa: Y015
 

@@ -87,6 +87,7 @@ class LeaseRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     MAX_WAIT_MS_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
+    TAKES_DEAD_LETTERS_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     max_records: _builtins.int
@@ -95,6 +96,8 @@ class LeaseRequest(_message.Message):
     max_wait_ms: _builtins.int
     worker_id: _builtins.str
     """The worker, for people."""
+    takes_dead_letters: _builtins.bool
+    """The worker carries dead records to the dead-letter topic of the queue."""
     coordinator_epoch: _builtins.int
     @_builtins.property
     def client(self) -> _common_pb2.ClientIdentity: ...
@@ -112,11 +115,12 @@ class LeaseRequest(_message.Message):
         max_bytes: _builtins.int = ...,
         max_wait_ms: _builtins.int = ...,
         worker_id: _builtins.str = ...,
+        takes_dead_letters: _builtins.bool = ...,
         coordinator_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "coordinator_epoch", b"coordinator_epoch", "max_bytes", b"max_bytes", "max_records", b"max_records", "max_wait_ms", b"max_wait_ms", "queue", b"queue", "topic_ids", b"topic_ids", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "coordinator_epoch", b"coordinator_epoch", "max_bytes", b"max_bytes", "max_records", b"max_records", "max_wait_ms", b"max_wait_ms", "queue", b"queue", "takes_dead_letters", b"takes_dead_letters", "topic_ids", b"topic_ids", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -131,11 +135,16 @@ class LeaseResponse(_message.Message):
     RANGES_FIELD_NUMBER: _builtins.int
     LOCK_DURATION_MS_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_TOPIC_FIELD_NUMBER: _builtins.int
+    COPIES_DEAD_RECORDS_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.int
     """The name of the lease in its queue; 0 where there are no records."""
     lock_duration_ms: _builtins.int
     """The locks end so long after the request was sent, by the worker's own clock, unless they are renewed."""
     coordinator_epoch: _builtins.int
+    dead_letter_topic: _builtins.str
+    """Set where a range is dead: the name of the dead-letter topic, and whether a letter has the key and the value."""
+    copies_dead_records: _builtins.bool
     @_builtins.property
     def error(self) -> _common_pb2.Error:
         """UNKNOWN_TOPIC_ID, LEVEL_NOT_REACHED."""
@@ -150,10 +159,12 @@ class LeaseResponse(_message.Message):
         ranges: _abc.Iterable[Global___LeasedRange] | None = ...,
         lock_duration_ms: _builtins.int = ...,
         coordinator_epoch: _builtins.int = ...,
+        dead_letter_topic: _builtins.str = ...,
+        copies_dead_records: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "error", b"error", "lease_id", b"lease_id", "lock_duration_ms", b"lock_duration_ms", "ranges", b"ranges"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "copies_dead_records", b"copies_dead_records", "dead_letter_topic", b"dead_letter_topic", "error", b"error", "lease_id", b"lease_id", "lock_duration_ms", b"lock_duration_ms", "ranges", b"ranges"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -170,12 +181,17 @@ class LeasedRange(_message.Message):
     LAST_OFFSET_FIELD_NUMBER: _builtins.int
     DELIVERY_COUNT_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    DEATH_REASON_FIELD_NUMBER: _builtins.int
     first_offset: _builtins.int
     last_offset: _builtins.int
     delivery_count: _builtins.int
     """How often these records were leased, this time included."""
     leader_epoch: _builtins.int
     """Of the partition's leader, as the coordinator knows it."""
+    death_reason: _builtins.str
+    """Set: the records are dead, for this reason. The worker writes them to the dead-letter topic, and accepts them in the
+    same transaction.
+    """
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     def __init__(
@@ -186,12 +202,15 @@ class LeasedRange(_message.Message):
         last_offset: _builtins.int = ...,
         delivery_count: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
+        death_reason: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason", "death_reason", b"death_reason", "partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_count", b"delivery_count", "first_offset", b"first_offset", "last_offset", b"last_offset", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason", "death_reason", b"death_reason", "delivery_count", b"delivery_count", "first_offset", b"first_offset", "last_offset", b"last_offset", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__death_reason: _TypeAlias = _typing.Literal["death_reason"]  # noqa: Y015
+    _WhichOneofArgType__death_reason: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__death_reason) -> _WhichOneofReturnType__death_reason | None: ...
 
 Global___LeasedRange: _TypeAlias = LeasedRange  # noqa: Y015
 
@@ -264,12 +283,15 @@ class Settlement(_message.Message):
     LAST_OFFSET_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
     DELAY_MS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.int
     first_offset: _builtins.int
     last_offset: _builtins.int
     verdict: Global___Verdict.ValueType
     delay_ms: _builtins.int
     """Of a release."""
+    reason: _builtins.str
+    """Of a rejection, for people."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     def __init__(
@@ -281,10 +303,11 @@ class Settlement(_message.Message):
         last_offset: _builtins.int = ...,
         verdict: Global___Verdict.ValueType = ...,
         delay_ms: _builtins.int = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "first_offset", b"first_offset", "last_offset", b"last_offset", "lease_id", b"lease_id", "partition_id", b"partition_id", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "first_offset", b"first_offset", "last_offset", b"last_offset", "lease_id", b"lease_id", "partition_id", b"partition_id", "reason", b"reason", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -580,6 +603,7 @@ class DescribedRange(_message.Message):
     LEASE_ID_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
     REMAINING_MS_FIELD_NUMBER: _builtins.int
+    DEATH_REASON_FIELD_NUMBER: _builtins.int
     first_offset: _builtins.int
     last_offset: _builtins.int
     state: Global___RangeState.ValueType
@@ -589,6 +613,8 @@ class DescribedRange(_message.Message):
     """The worker that has the lease, as far as this coordinator knows it."""
     remaining_ms: _builtins.int
     """Until the lock, or the delay of a release, ends."""
+    death_reason: _builtins.str
+    """Of dead records, also while a worker carries them to the dead-letter topic."""
     def __init__(
         self,
         *,
@@ -599,12 +625,15 @@ class DescribedRange(_message.Message):
         lease_id: _builtins.int = ...,
         worker_id: _builtins.str = ...,
         remaining_ms: _builtins.int = ...,
+        death_reason: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason", "death_reason", b"death_reason"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_count", b"delivery_count", "first_offset", b"first_offset", "last_offset", b"last_offset", "lease_id", b"lease_id", "remaining_ms", b"remaining_ms", "state", b"state", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason", "death_reason", b"death_reason", "delivery_count", b"delivery_count", "first_offset", b"first_offset", "last_offset", b"last_offset", "lease_id", b"lease_id", "remaining_ms", b"remaining_ms", "state", b"state", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__death_reason: _TypeAlias = _typing.Literal["death_reason"]  # noqa: Y015
+    _WhichOneofArgType__death_reason: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__death_reason) -> _WhichOneofReturnType__death_reason | None: ...
 
 Global___DescribedRange: _TypeAlias = DescribedRange  # noqa: Y015
 

@@ -74,7 +74,7 @@ class Working:
     queue = QUEUE
 
     def settle(self, message: Message, verdict: Verdict, delay_ms: int, reason: str) -> None:
-        self.worker.note(message, verdict, delay_ms, self.now_ms)
+        self.worker.note(message, verdict, delay_ms, reason, self.now_ms)
 
     def enlist(self, message: Message) -> None:
         self.worker.enlist(message, self.now_ms)

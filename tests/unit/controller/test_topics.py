@@ -26,12 +26,12 @@ from minilog.v1 import admin_pb2, peer_pb2
 from minilog_broker.controller.topic_config import (
     BUILT_IN,
     TOPIC_CONFIG_NAMES,
-    check_topic_name,
     effective_topic_config,
     topic_config_values,
 )
 from minilog_broker.levels import SECURITY_LEVEL
 from minilog_broker.replication.partition_state import NO_LEADER, CleanupPolicy
+from minilog_broker.topic_names import check_topic_name
 from tests.unit.controller.cluster import DEFAULTS, DOUBTFUL, ControllerCluster, error_of
 
 

@@ -95,6 +95,7 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         wait_ms: int = 5_000,
         max_bytes: int = 0,
         worker: str = "w1",
+        takes_dead_letters: bool = False,
     ) -> int:
         ticket = self.ticket()
         request = queue_pb2.LeaseRequest(
@@ -104,6 +105,7 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
             max_bytes=max_bytes,
             max_wait_ms=wait_ms,
             worker_id=worker,
+            takes_dead_letters=takes_dead_letters,
         )
         self.coordinator.lease(ticket, request, self.now)
         self.collect()
@@ -203,8 +205,8 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
 
     # -- people
 
-    def alter(self, queue: str = Q, **settings: str) -> MinilogError | None:
-        """Settings by their names, with _ for a dot."""
+    def alter(self, queue: str = Q, unset: Iterable[str] = (), **settings: str) -> MinilogError | None:
+        """Settings by their names, or by short ones."""
         names = {
             "lock": "group.share.record.lock.duration.ms",
             "limit": "group.share.delivery.count.limit",
@@ -213,7 +215,8 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         }
         ticket = self.ticket()
         texts = {names.get(name, name): text for name, text in settings.items()}
-        self.coordinator.alter(ticket, queue_pb2.AlterQueueRequest(queue=queue, set_configs=texts), self.now)
+        request = queue_pb2.AlterQueueRequest(queue=queue, set_configs=texts, unset_configs=unset)
+        self.coordinator.alter(ticket, request, self.now)
         self.collect()
         self.commit()
         return error_of(self.answer(ticket, queue_pb2.AlterQueueResponse))

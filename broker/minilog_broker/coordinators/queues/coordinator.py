@@ -4,6 +4,7 @@
     lease (leasing.py)         records are leased, and the call is answered when that is committed (Q1)
     renew                      the locks begin anew; answered behind a record, which a deposed coordinator cannot commit
     settle                     each record by itself: it is done, to be delivered again, or dead
+    a dead record              is settled, or waits for a worker that carries it to the dead-letter topic of the queue
     stable_offset              a leader's news: more to lease; records that retention took; another log
     the end of a lock          the records are delivered again, or are dead after so many deliveries (Q3)
     a new coordinator          loads the state, and begins all locks anew
@@ -122,7 +123,6 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             self._leasing.serve(request.queue, now)  # what was released, and what the locks have room for now
 
     def _settle(self, request: queue_pb2.SettleRequest, now: Moment) -> queue_pb2.SettleResponse:
-        limit = self._view.settings(request.queue).delivery_count_limit
         states: dict[QueueKey, PartitionQueue] = {}
         dead: Counter[QueueKey] = Counter()
         response = queue_pb2.SettleResponse()
@@ -130,17 +130,21 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             key = QueueKey(request.queue, PartitionKey.of(settlement.partition_id))
             try:
                 before = states.get(key) or self._view.leased_partition(request.queue, settlement.partition_id)
-                delivery = Delivery(limit, now.ms, settlement.delay_ms)
+                delivery = self._delivery(request.queue, now, settlement.delay_ms)
                 states[key] = partition_queue.settle(before, settlement, delivery, self._leasing.log_start(key))
             except InvalidRecordState as error:
                 response.refused.add(index=index, error=wire_error(error))
                 continue
             if settlement.verdict != queue_pb2.VERDICT_ACCEPT:
-                dead[key] += before.lock_count - states[key].lock_count
+                dead[key] += before.alive_count - states[key].alive_count
         self._write([Change(key, state) for key, state in states.items()])
         self._dead += dead
         self._forget_ended(request)
         return response
+
+    def _delivery(self, queue: str, now: Moment, delay_ms: int = 0) -> Delivery:
+        settings = self._view.settings(queue)
+        return Delivery(settings.delivery_count_limit, now.ms, delay_ms, settings.has_dead_letters)
 
     def _forget_ended(self, request: queue_pb2.SettleRequest) -> None:
         """Forget the locks of leases that hold nothing any more."""
@@ -155,7 +159,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
     def _expire(self, name: LeaseName, now: Moment) -> bool:
         """The lock of a lease has ended. False: that could not be written."""
-        delivery = Delivery(self._view.settings(name.queue).delivery_count_limit, now.ms)
+        delivery = self._delivery(name.queue, now)
         states = {
             key: (state, partition_queue.expire(state, name.lease_id, delivery))
             for key, state in self._view.partitions(name.queue)
@@ -164,7 +168,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         if not self._try_write([Change(key, after) for key, (_, after) in states.items()]):
             return False
         for key, (before, after) in states.items():
-            self._dead[key] += before.lock_count - after.lock_count
+            self._dead[key] += before.alive_count - after.alive_count
         self._locks.forget(name)
         return True
 
@@ -276,8 +280,11 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             queue = self._view.queue(request.queue)
             texts = {name: text for name, text in queue.settings.items() if name not in request.unset_configs}
             texts.update(request.set_configs)
-            queue_settings(texts)
-            self._write([Change(QueueKey(request.queue), Queue(texts, queue.topics))])
+            changes: list[QueueChange] = [Change(QueueKey(request.queue), Queue(texts, queue.topics))]
+            if not queue_settings(texts).has_dead_letters:
+                states = self._view.partitions(request.queue)
+                changes += (Change(key, partition_queue.drop_dead(state)) for key, state in states if state.has_dead)
+            self._write(changes)
             return queue_pb2.AlterQueueResponse()
 
         self._decide(ticket, request.queue, queue_pb2.AlterQueueResponse, decide)
@@ -291,7 +298,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         def decide() -> queue_pb2.DeleteQueueResponse:
             self._view.existing_queue(queue)
             parts = (part for _, state in self._view.partitions(queue) for part in state.ranges)
-            if any(part.state is not RangeState.READY for part in parts):
+            if any(part.state in (RangeState.LEASED, RangeState.SETTLING) for part in parts):
                 raise NonEmptyGroup(
                     f"workers have leases of queue '{queue}': end them, or wait until their locks end "
                     f"(`minilog queue describe {queue}`)"

@@ -15,12 +15,14 @@ from minilog_broker.coordinators.queues.records import QueueKey
 
 @dataclass(slots=True)
 class RecordCounts:
-    """The unsettled offsets of a queue by their state, and the dead and expired ones of this term."""
+    """The unsettled offsets of a queue by their state, and the dead and expired ones of this term.
+    `dead_letters`: those that wait for their way to the dead-letter topic."""
 
     ready: int = 0
     leased: int = 0
     settling: int = 0
     fresh: int = 0
+    dead_letters: int = 0
     dead: int = 0
     expired: int = 0
 
@@ -34,6 +36,8 @@ class RecordCounts:
                     self.leased += part.count
                 case RangeState.SETTLING:
                     self.settling += part.count
+                case RangeState.DEAD:
+                    self.dead_letters += part.count
         self.fresh += max(0, last_stable_offset - state.next_offset)
 
 
@@ -43,7 +47,7 @@ def listing(queue: str, partitions: Sequence[tuple[QueueKey, PartitionQueue]]) -
     return queue_pb2.QueueListing(
         queue=queue,
         partition_count=len(partitions),
-        leased_count=sum(part.count for part in parts if part.state is not RangeState.READY),
+        leased_count=sum(part.count for part in parts if part.state in (RangeState.LEASED, RangeState.SETTLING)),
     )
 
 
@@ -56,7 +60,7 @@ def described_partition(
 
     def described(part: Range) -> queue_pb2.DescribedRange:
         name = LeaseName(key.owner, part.lease_id)
-        end_ms = leasing.due_ms(part) if part.state is RangeState.READY else locks.end_ms(name)
+        end_ms = locks.end_ms(name) if part.lease_id else leasing.due_ms(part)
         return queue_pb2.DescribedRange(
             first_offset=part.first,
             last_offset=part.last,
@@ -65,6 +69,7 @@ def described_partition(
             lease_id=part.lease_id,
             worker_id=locks.worker(name) if part.lease_id else "",
             remaining_ms=int(max(0.0, end_ms - now_ms)),
+            death_reason=part.death_reason,
         )
 
     return queue_pb2.DescribedQueuePartition(

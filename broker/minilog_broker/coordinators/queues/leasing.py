@@ -33,6 +33,7 @@ from minilog_broker.coordinators.table import Change
 from minilog_broker.replication.stable_offsets import Known, Question, StableOffset
 
 UNBOUNDED = 1 << 63
+_DELAYED = (RangeState.READY, RangeState.DEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ class Leasing:
         if not ranges:
             return False
         self._around.write(changes)
-        lock_ms = self._view.settings(request.queue).lock_duration_ms
+        settings = self._view.settings(request.queue)
+        lock_ms = settings.lock_duration_ms
         self._around.locks.begin(LeaseName(request.queue, lease_id), now.ms + lock_ms, request.worker_id)
         response = queue_pb2.LeaseResponse(
             lease_id=lease_id,
@@ -122,6 +124,9 @@ class Leasing:
             lock_duration_ms=lock_ms + int(now.ms - call.began_ms),
             coordinator_epoch=self._around.coordinator_epoch(),
         )
+        if any(part.HasField("death_reason") for part in ranges):
+            response.dead_letter_topic = settings.dead_letter_topic
+            response.copies_dead_records = settings.copies_dead_records
         self._around.answer(call.ticket, request.queue, response)
         return True
 
@@ -129,10 +134,8 @@ class Leasing:
         self, request: queue_pb2.LeaseRequest, lease_id: int, now: Moment
     ) -> tuple[list[QueueChange], list[queue_pb2.LeasedRange]]:
         """The changes of one lease, and its ranges. Partitions come in turn, so that none waits for another."""
-        keys, max_locks = (
-            self._view.keys(request.queue, request.topic_ids),
-            self._view.settings(request.queue).max_record_locks,
-        )
+        keys, settings = self._view.keys(request.queue, request.topic_ids), self._view.settings(request.queue)
+        takes_dead = request.takes_dead_letters and settings.has_dead_letters
         turn = self._turns[request.queue] % max(1, len(keys))
         left_records, left_bytes = request.max_records, request.max_bytes or UNBOUNDED
         changes: list[QueueChange] = []
@@ -142,7 +145,14 @@ class Leasing:
             if state is None or stable is None:
                 continue
             most = min(left_records, max(not ranges, left_bytes // max(1, stable.record_bytes)))
-            wanted = Wanted(lease_id, most, max_locks, stable.last_stable_offset, stable.leader_epoch)
+            wanted = Wanted(
+                lease_id,
+                most,
+                settings.max_record_locks,
+                stable.last_stable_offset,
+                stable.leader_epoch,
+                takes_dead,
+            )
             leased = partition_queue.lease(state, wanted, now.ms, self._activated_ms)
             if count := sum(part.count for part in leased.ranges):
                 changes.append(Change(key, leased.queue))
@@ -207,15 +217,15 @@ class Leasing:
         return min([self._calls.next_ms(), self._watches.next_ms(), *self._delays.values()])
 
     def _wait_for_delays(self, queue: str, topics: Sequence[bytes], now: Moment) -> None:
-        """Note when the first record that was released with a delay may be delivered again."""
+        """Note when the first record with a delay may be leased again."""
         states = (self._view.partition(key) for key in self._view.keys(queue, topics))
-        ready = (part for state in states if state for part in state.ranges if part.state is RangeState.READY)
+        ready = (part for state in states if state for part in state.ranges if part.state in _DELAYED)
         dues = [due_ms for part in ready if (due_ms := self.due_ms(part)) > now.ms]
         if dues:
             self._delays[queue] = min([*dues, self._delays.get(queue, math.inf)])
 
     def due_ms(self, part: Range) -> float:
-        """The end of a ready range's delay."""
+        """The end of the delay of a ready or dead range."""
         return partition_queue.due_ms(part, self._activated_ms)
 
     # -- what leaders report
@@ -298,4 +308,5 @@ def _leased_range(key: QueueKey, part: Range, leader_epoch: int) -> queue_pb2.Le
         last_offset=part.last,
         delivery_count=part.delivery_count,
         leader_epoch=leader_epoch,
+        death_reason=part.death_reason,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from minilog.errors import InvalidRecordState
+from minilog.limits import MAX_REASON_CHARACTERS
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.ranges import Change, Range, RangeState, changed_within, covers, joined
 
@@ -33,18 +34,30 @@ class PartitionQueue:
         """The offsets that were leased and are not settled."""
         return sum(current.count for current in self.ranges)
 
+    @property
+    def alive_count(self) -> int:
+        """Those of them that have not died."""
+        return sum(current.count for current in self.ranges if current.death_reason is None)
+
+    @property
+    def has_dead(self) -> bool:
+        """Whether records wait for their way to the dead-letter topic."""
+        return any(current.state is RangeState.DEAD for current in self.ranges)
+
     def with_ranges(self, ranges: Iterable[Range]) -> PartitionQueue:
         return replace(self, ranges=tuple(joined(ranges)))
 
 
 class Wanted(NamedTuple):
-    """What a lease may take: `max_records` of those below `end`, while the locks stay within `max_locks`."""
+    """What a lease may take: `max_records` of those below `end`, while the locks stay within `max_locks`.
+    `takes_dead`: the worker carries dead records to the dead-letter topic."""
 
     lease_id: int
     max_records: int
     max_locks: int
     end: int
     leader_epoch: int
+    takes_dead: bool = False
 
 
 class Leased(NamedTuple):
@@ -55,13 +68,13 @@ class Leased(NamedTuple):
 
 
 def is_due(current: Range, now_ms: float, activated_ms: float) -> bool:
-    """Whether a ready range may be leased. A delay that an earlier coordinator began is waited for anew: longer, never
-    shorter."""
-    return current.state is RangeState.READY and due_ms(current, activated_ms) <= now_ms
+    """Whether a ready or dead range may be leased. A delay that an earlier coordinator began is waited for anew:
+    longer, never shorter."""
+    return current.state in (RangeState.READY, RangeState.DEAD) and due_ms(current, activated_ms) <= now_ms
 
 
 def due_ms(current: Range, activated_ms: float) -> float:
-    """The end of a ready range's delay."""
+    """The end of the delay of a ready or dead range."""
     return activated_ms + current.delay_ms if current.ready_at_ms is None else current.ready_at_ms
 
 
@@ -70,11 +83,25 @@ def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: fl
     below `wanted.end`)."""
     left, taken, ranges = wanted.max_records, list[Range](), list[Range]()
     for current in queue.ranges:
-        if left == 0 or current.first >= wanted.end or not is_due(current, now_ms, activated_ms):
+        is_dead = current.state is RangeState.DEAD
+        if (
+            left == 0
+            or current.first >= wanted.end
+            or not is_due(current, now_ms, activated_ms)
+            or (is_dead and not wanted.takes_dead)
+        ):
             ranges.append(current)
             continue
         last = min(current.last, current.first + left - 1, wanted.end - 1)
-        part = Range(current.first, last, RangeState.LEASED, current.delivery_count + 1, wanted.lease_id)
+        delivery_count = current.delivery_count + (0 if is_dead else 1)
+        part = Range(
+            current.first,
+            last,
+            RangeState.LEASED,
+            delivery_count,
+            wanted.lease_id,
+            death_reason=current.death_reason,
+        )
         taken.append(part)
         ranges.append(part)
         left -= part.count
@@ -97,26 +124,43 @@ def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: fl
 
 
 class Delivery(NamedTuple):
-    """What becomes of a record that was delivered and not accepted. `limit`: deliveries before it is dead."""
+    """What becomes of a record that was delivered and not accepted. `limit`: deliveries before it is dead.
+    `keeps_dead`: the queue has a dead-letter topic. Otherwise a record that dies is settled."""
 
     limit: int
     now_ms: float
     delay_ms: int = 0
+    keeps_dead: bool = False
 
 
-def _delivered(current: Range, after: Delivery) -> Range | None:
-    """To be delivered again, or dead."""
-    if current.delivery_count >= after.limit:
-        return None
-    ready_at_ms = after.now_ms + after.delay_ms
+def _waiting(current: Range, state: RangeState, after: Delivery, reason: str | None = None) -> Range:
+    """The range after its lease, to be leased again when the delay is over."""
     return Range(
         current.first,
         current.last,
-        RangeState.READY,
+        state,
         current.delivery_count,
         delay_ms=after.delay_ms,
-        ready_at_ms=ready_at_ms if after.delay_ms else 0.0,
+        death_reason=reason,
+        ready_at_ms=after.now_ms + after.delay_ms if after.delay_ms else 0.0,
     )
+
+
+def _dead(current: Range, after: Delivery, reason: str) -> Range | None:
+    return _waiting(current, RangeState.DEAD, after, reason) if after.keeps_dead else None
+
+
+def _delivered(current: Range, after: Delivery) -> Range | None:
+    """The range after a delivery without a settlement. What is dead stays dead, and waits for another worker."""
+    if current.death_reason is not None:
+        return _dead(current, after, current.death_reason)
+    if current.delivery_count >= after.limit:
+        return _dead(current, after._replace(delay_ms=0), f"not accepted in {current.delivery_count} deliveries")
+    return _waiting(current, RangeState.READY, after)
+
+
+def _rejected(current: Range, after: Delivery, reason: str) -> Range | None:
+    return _dead(current, after, reason if current.death_reason is None else current.death_reason)
 
 
 def _is_leased_by(current: Range, lease_id: int) -> bool:
@@ -145,6 +189,9 @@ def settle(
     change: Change = lambda current: None  # noqa: E731
     if settlement.verdict == queue_pb2.VERDICT_RELEASE:
         change = lambda current: _delivered(current, after)  # noqa: E731
+    elif settlement.verdict == queue_pb2.VERDICT_REJECT:
+        reason = settlement.reason[:MAX_REASON_CHARACTERS] or "rejected without a reason"
+        change = lambda current: _rejected(current, after, reason)  # noqa: E731
     return queue.with_ranges(changed_within(queue.ranges, first, last, change))
 
 
@@ -155,6 +202,11 @@ def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> PartitionQu
         for current in queue.ranges
         if (kept := _delivered(current, after) if _is_leased_by(current, lease_id) else current) is not None
     )
+
+
+def drop_dead(queue: PartitionQueue) -> PartitionQueue:
+    """The queue has no dead-letter topic any more: what waits for it is settled."""
+    return queue.with_ranges(current for current in queue.ranges if current.state is not RangeState.DEAD)
 
 
 def begin_settling(

@@ -2,13 +2,15 @@
 
     state      the record is                                       left by
     READY      to be delivered again, after its delay              a lease
+    DEAD       on its way to the dead-letter topic of the queue    a lease
     LEASED     one worker's, until its lock ends                   settlement, or the end of the lock
     SETTLING   settled by a transaction that has not ended         its marker: committed, it is settled; aborted, LEASED
     (fresh)    never leased: from `next_offset` on                 a lease
     (settled)  in no range below `next_offset`                     never (Q2)
 
-Ranges do not overlap, are in the order of their offsets, and neighbours that are alike are one range. A record that is
-dead is settled. So all offsets below the first range are settled for good, and that bound never goes back (Q6).
+Ranges do not overlap, are in the order of their offsets, and neighbours that are alike are one range. A record that
+dies is settled, unless the queue has a dead-letter topic. All offsets below the first range are settled for good, and
+that bound never goes back (Q6).
 """
 
 from __future__ import annotations
@@ -26,15 +28,17 @@ class RangeState(enum.IntEnum):
     READY = queue_pb2.RANGE_STATE_READY
     LEASED = queue_pb2.RANGE_STATE_LEASED
     SETTLING = queue_pb2.RANGE_STATE_SETTLING
+    DEAD = queue_pb2.RANGE_STATE_DEAD
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """Offsets from `first` to `last`, both included, that are alike.
 
-    `lease_id`: of a leased or settling one. `producer_id`: of a settling one. `delay_ms`: of a ready one, as a worker
-    has asked for it. `ready_at_ms`: the end of the delay by this coordinator's clock; None where an earlier coordinator
-    has begun the delay."""
+    `lease_id`: of a leased or settling one. `producer_id`: of a settling one. `delay_ms`: of a ready or dead one, as a
+    worker has asked for it. `death_reason`: of records that died, in any state: a worker that has leased them carries
+    them to the dead-letter topic. `ready_at_ms`: the end of the delay by this coordinator's clock. It is None where an
+    earlier coordinator has begun the delay."""
 
     first: int
     last: int
@@ -43,6 +47,7 @@ class Range:
     lease_id: int = 0
     producer_id: int = -1
     delay_ms: int = 0
+    death_reason: str | None = None
     ready_at_ms: float | None = field(default=None, compare=False)  # not written: another coordinator has no such clock
 
     @property

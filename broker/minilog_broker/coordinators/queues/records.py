@@ -93,6 +93,7 @@ def _range_record(current: Range) -> records_pb2.QueueRangeRecord:
         lease_id=current.lease_id,
         producer_id=current.producer_id,
         delay_ms=current.delay_ms,
+        death_reason=current.death_reason,
     )
 
 
@@ -107,6 +108,7 @@ def _range(record: records_pb2.QueueRangeRecord) -> Range:
         record.lease_id,
         record.producer_id,
         record.delay_ms,
+        record.death_reason if record.HasField("death_reason") else None,
     )
 
 

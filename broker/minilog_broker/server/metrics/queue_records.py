@@ -26,6 +26,7 @@ def of_queue_records(parts: BrokerParts) -> Samples:
             (names.QUEUE_RECORDS, (name, "leased"), float(counted.leased)),
             (names.QUEUE_RECORDS, (name, "settling"), float(counted.settling)),
             (names.QUEUE_RECORDS, (name, "fresh"), float(counted.fresh)),
+            (names.QUEUE_RECORDS, (name, "dead"), float(counted.dead_letters)),
             (names.QUEUE_DEAD_RECORDS, (name,), float(counted.dead)),
             (names.QUEUE_EXPIRED_RECORDS, (name,), float(counted.expired)),
         ]

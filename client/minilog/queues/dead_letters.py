@@ -1,0 +1,98 @@
+"""The dead records that a worker carries to the dead-letter topic of its queue. No I/O.
+
+    waiting    read, and dead: the program does not get them
+    carried    on their way, in one transaction that writes the letters and accepts the records. There is one at most
+    given back not carried: another worker tries it, after a delay
+
+A worker carries them, and no broker: so a letter needs the rights of a program that may write to the dead-letter topic,
+and the records are settled and the letters written both, or neither. The names of the headers are those of KIP-1191.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from minilog.queues.leases import DeadLetterTopic
+from minilog.queues.message import Message
+from minilog.types import Headers
+
+MAX_CARRIED = 500  # records of one transaction
+_PREFIX = "_dlq.errors."
+QUEUE_HEADER = f"{_PREFIX}group"
+TOPIC_HEADER = f"{_PREFIX}topic"
+PARTITION_HEADER = f"{_PREFIX}partition"
+OFFSET_HEADER = f"{_PREFIX}offset"
+DELIVERY_COUNT_HEADER = f"{_PREFIX}delivery.count"
+REASON_HEADER = f"{_PREFIX}message"
+HEADER_NAMES = (QUEUE_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER, DELIVERY_COUNT_HEADER, REASON_HEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class CarryDeadLetters:
+    """Write a letter for each of these records to the topic, and accept the records, in one transaction. Answer with
+    carried."""
+
+    topic: DeadLetterTopic
+    messages: tuple[Message, ...]
+
+
+class Letter(NamedTuple):
+    """A record of a dead-letter topic."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def letter_of(message: Message, *, copies_record: bool) -> Letter:
+    """What a dead-letter topic gets of a dead record: where it was and why it died as headers, and its key, value and
+    headers where they are copied."""
+    marks: Headers = [
+        (QUEUE_HEADER, message.settler.queue.encode()),
+        (TOPIC_HEADER, message.topic.encode()),
+        (PARTITION_HEADER, str(message.partition).encode()),
+        (OFFSET_HEADER, str(message.offset).encode()),
+        (DELIVERY_COUNT_HEADER, str(message.delivery_count).encode()),
+        (REASON_HEADER, (message.held.death_reason or "").encode()),
+    ]
+    if not copies_record:
+        return Letter(None, b"", marks)
+    value = b"" if message.value is None and message.key is None else message.value
+    return Letter(message.key, value, [*message.headers, *marks])
+
+
+class DeadLetters:
+    """The dead records of one worker."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Message] = deque()
+        self.is_carrying = False
+
+    def add(self, messages: Iterable[Message]) -> None:
+        self._waiting.extend(messages)
+
+    def clear(self) -> None:
+        """The worker gives them back."""
+        self._waiting.clear()
+
+    def next_carrying(self, now_ms: float) -> CarryDeadLetters | None:
+        """The next transaction: records for one topic, whose locks last long enough."""
+        if self.is_carrying:
+            return None
+        topic: DeadLetterTopic | None = None
+        messages: list[Message] = []
+        while self._waiting and len(messages) < MAX_CARRIED:
+            lease = self._waiting[0].held.lease
+            if lease.may_hand_out(now_ms) and lease.dead_letter_topic is not None:
+                if topic is not None and lease.dead_letter_topic != topic:
+                    break
+                topic = lease.dead_letter_topic
+                messages.append(self._waiting[0])
+            self._waiting.popleft()
+        if topic is None:
+            return None
+        self.is_carrying = True
+        return CarryDeadLetters(topic, tuple(messages))

@@ -1,0 +1,166 @@
+"""Dead records that a worker carries to the dead-letter topic (docs/spec/queues.md § Dead letters)."""
+
+from __future__ import annotations
+
+import pytest
+
+from minilog.errors import InvalidRecordState
+from minilog.queues.dead_letters import CarryDeadLetters, letter_of
+from minilog.queues.leases import DeadLetterTopic
+from minilog.queues.message import Message, Verdict
+from minilog.types import Record
+from minilog.v1 import queue_pb2
+from tests.unit.client.queueing import LOCK_MS, P0, Working, leased_range
+
+TOPIC = DeadLetterTopic("dead", True)
+
+
+def dead_range(first: int, last: int) -> queue_pb2.LeasedRange:
+    leased = leased_range(first, last, delivery_count=5)
+    leased.death_reason = "no such customer"
+    return leased
+
+
+def granted(working: Working, *ranges: queue_pb2.LeasedRange, lease_id: int = 1, topic: str = "dead") -> None:
+    working.worker.leased(
+        queue_pb2.LeaseResponse(
+            lease_id=lease_id,
+            ranges=ranges,
+            lock_duration_ms=LOCK_MS,
+            dead_letter_topic=topic,
+            copies_dead_records=True,
+        ),
+        working.now_ms,
+        working.now_ms,
+    )
+    working.poll()
+
+
+def carrying() -> tuple[Working, tuple[Message, ...]]:
+    working = Working()
+    granted(working, dead_range(0, 2))
+    working.read([0, 1], 3)
+    [ask] = working.wanted(CarryDeadLetters)
+    assert ask.topic == TOPIC
+    return working, ask.messages
+
+
+def test_dead_records_go_to_the_carrier_and_not_to_the_program() -> None:
+    working, messages = carrying()
+    assert [message.offset for message in messages] == [0, 1]
+    assert working.hand_out() == []
+    assert [(span.first_offset, span.last_offset) for span in working.sent()] == [(2, 2)]  # it holds no record
+
+
+def test_dead_and_living_records_of_one_lease_go_their_ways() -> None:
+    working = Working()
+    granted(working, dead_range(0, 0), leased_range(1, 1))
+    working.read([0], 1)
+    working.read([1], 2)
+    assert [message.offset for message in working.hand_out()] == [1]
+    [ask] = working.wanted(CarryDeadLetters)
+    assert [message.offset for message in ask.messages] == [0]
+
+
+def test_one_transaction_is_under_way_at_a_time() -> None:
+    working, messages = carrying()
+    granted(working, dead_range(5, 5), lease_id=2)
+    working.read([5], 6)
+    assert working.wanted(CarryDeadLetters) == []
+    working.worker.carried(messages, working.now_ms)
+    working.poll()
+    [ask] = working.wanted(CarryDeadLetters)
+    assert [message.offset for message in ask.messages] == [5]
+
+
+def test_letters_for_two_topics_are_two_transactions() -> None:
+    working, messages = carrying()
+    granted(working, dead_range(5, 5), lease_id=2, topic="first")
+    granted(working, dead_range(6, 6), lease_id=3, topic="second")
+    working.read([5], 6)
+    working.read([6], 7)
+    working.worker.carried(messages, working.now_ms)
+    working.poll()
+    [ask] = working.wanted(CarryDeadLetters)
+    assert (ask.topic.name, [message.offset for message in ask.messages]) == ("first", [5])
+
+
+def test_what_was_not_carried_is_given_back_for_later() -> None:
+    working, messages = carrying()
+    working.sent()
+    working.settled()
+    working.worker.carried(messages, working.now_ms)
+    [span] = working.sent()
+    assert (span.first_offset, span.last_offset, span.verdict, span.delay_ms) == (0, 1, Verdict.RELEASE, 10_000)
+
+
+def test_what_an_aborted_transaction_accepted_is_given_back_for_later() -> None:
+    working, messages = carrying()
+    for message in messages:
+        working.enlist(message)
+        working.transaction_ended(message, committed=False)
+    working.worker.carried(messages, working.now_ms)
+    spans = working.sent()
+    assert [(span.first_offset, span.last_offset, span.delay_ms) for span in spans] == [(0, 1, 10_000), (2, 2, 0)]
+
+
+def test_dead_records_whose_lock_ends_first_are_not_carried() -> None:
+    working, messages = carrying()
+    granted(working, dead_range(5, 5), lease_id=2)
+    working.read([5], 6)
+    working.now_ms += LOCK_MS
+    working.worker.carried(messages, working.now_ms)
+    working.poll()
+    assert working.wanted(CarryDeadLetters) == []
+
+
+def test_a_worker_that_closes_waits_for_the_transaction_under_way() -> None:
+    working, messages = carrying()
+    for message in messages:
+        working.enlist(message)
+    working.worker.close(working.now_ms)
+    working.sent()
+    working.settled()
+    working.worker.lease_stopped(working.now_ms)
+    assert not working.worker.is_closed()
+    for message in messages:
+        working.transaction_ended(message, committed=True)
+    working.worker.carried(messages, working.now_ms)
+    working.poll()
+    assert working.worker.is_closed()
+
+
+def test_a_worker_that_closes_carries_nothing_more() -> None:
+    working, messages = carrying()
+    working.worker.close(working.now_ms)
+    with pytest.raises(InvalidRecordState):
+        working.enlist(messages[0])
+
+
+def test_a_rejection_sends_its_reason() -> None:
+    working = Working()
+    working.grant(leased_range(0, 2))
+    working.read([0, 1, 2], 3)
+    for message, reason in zip(working.hand_out(), ("bad", "bad", "worse"), strict=True):
+        message.reject(reason)
+    settlements = [span.to_wire() for span in working.sent()]
+    assert [(settlement.first_offset, settlement.reason) for settlement in settlements] == [(0, "bad"), (2, "worse")]
+
+
+def message_of(working: Working, record: Record) -> Message:
+    granted(working, dead_range(0, 0))
+    return Message.of(record, working.worker.reading[P0], working)
+
+
+def test_a_letter_says_where_its_record_was_and_why_it_died() -> None:
+    message = message_of(Working(), Record("orders", 0, 7, 0, b"key", b"value", [("trace", b"1")]))
+    marks = [
+        ("_dlq.errors.group", b"jobs"),
+        ("_dlq.errors.topic", b"orders"),
+        ("_dlq.errors.partition", b"0"),
+        ("_dlq.errors.offset", b"7"),
+        ("_dlq.errors.delivery.count", b"5"),
+        ("_dlq.errors.message", b"no such customer"),
+    ]
+    assert letter_of(message, copies_record=True) == (b"key", b"value", [("trace", b"1"), *marks])
+    assert letter_of(message, copies_record=False) == (None, b"", marks)
