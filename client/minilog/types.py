@@ -375,6 +375,15 @@ class GroupDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class Redriven:
+    """What a redrive has done. `written_count`: dead letters that are records of their topics again. `gone_count`:
+    letters without their records, which retention has taken."""
+
+    written_count: int
+    gone_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueueListing:
     """A queue, the number of its partitions, and of the offsets that are leased or settled by an open transaction."""
 

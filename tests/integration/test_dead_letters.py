@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import pathlib
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, QueueConsumer, TopicPartition
 from minilog.types import Record
+from tests import programs
 from tests.cluster import Cluster, running_cluster
 
 WITHIN_S = 40.0
@@ -140,3 +142,34 @@ def test_dead_records_wait_while_their_topic_is_gone(
         run(consumer, admin, name, 2)
     [letter] = letters(cluster, name, 1)
     assert (letter.key, letter.value) == (None, b"")
+
+
+@pytest.mark.parametrize("copies", ["true", "false"])
+def test_dead_letters_are_redriven_once(cluster: Cluster, admin: Admin, name: str, copies: str) -> None:
+    write(cluster, name, [b"bad", b"bad", b"bad", b"bad"])
+    admin.alter_queue(name, set={TOPIC: f"dlq.{name}", COPIES: copies})
+    with QueueConsumer(config(cluster, name)) as consumer:
+        consumer.subscribe([name])
+        run(consumer, admin, name, 4)
+        assert admin.redrive_queue(name, max_letters=1).written_count == 1
+        assert admin.redrive_queue(name).written_count == 3
+        assert admin.redrive_queue(name).written_count == 0
+        again: dict[bytes | None, tuple[bytes | None, object]] = {}
+        deadline_s = time.monotonic() + WITHIN_S
+        while len(again) < 4:
+            assert time.monotonic() < deadline_s
+            for message in consumer.poll(timeout=0.3):
+                message.accept()
+                again[message.key] = message.value, message.headers
+    assert again == {b"k%d" % number: (b"bad", [("trace", b"t")]) for number in range(4)}
+
+
+def test_a_letter_whose_record_is_gone_is_counted(cluster: Cluster, admin: Admin, name: str) -> None:
+    write(cluster, name, [b"bad"])
+    admin.alter_queue(name, set={TOPIC: f"dlq.{name}"})
+    with QueueConsumer(config(cluster, name)) as consumer:
+        consumer.subscribe([name])
+        run(consumer, admin, name, 1)
+    admin.delete_records({TopicPartition(name, 0): 1})
+    done = programs.run("queue", "redrive", name, "--json", "-b", cluster.bootstrap_servers)
+    assert json.loads(done.stdout) == {"queue": name, "written": 0, "gone": 1}

@@ -165,7 +165,7 @@ async def _come_right(
     if plan.sharing:
         await check_sharing(cluster, checked.sharing, faults)
     if judge.queues is not None:
-        await check_queuing(cluster, checked.queuing, judge.queues, faults)
+        await check_queuing(cluster, checked.queuing, judge, faults)
     if plan.compacted:
         await workload.enable_cleaners(judge.settings)
         await judge.compaction.check_over(faults)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from minilog.partition_key import PartitionKey
 from minilog.queues.message import Verdict
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.v1 import queue_pb2
+from tests.simulation.judge.dead_letters import compare
 from tests.simulation.judge.queue_records import Gone, Held, check_change, settled_to
 from tests.simulation.judge.queues import Deliveries, Delivery
 from tests.simulation.violation import Violation
 
 PLACE = ("t0", 0, 7)
 READY, LEASED = queue_pb2.RANGE_STATE_READY, queue_pb2.RANGE_STATE_LEASED
+SETTLING, DEAD = queue_pb2.RANGE_STATE_SETTLING, queue_pb2.RANGE_STATE_DEAD
 
 
 class Handing:
@@ -160,3 +165,41 @@ def test_and_no_other_way(
 def test_a_log_that_was_not_cut_does_not_cut_its_queue() -> None:
     with pytest.raises(Violation, match="Q6"):
         check_change(state(9, (2, 8, LEASED, 5, 1)), state(6, (2, 5, LEASED, 5, 1), epoch=2), may_be_cut=False)
+
+
+def dead_record(
+    state: queue_pb2.RangeState.ValueType, *, is_dead: bool = True, lease_id: int = 0
+) -> records_pb2.QueuePartitionRecord:
+    part = records_pb2.QueueRangeRecord(first_offset=0, last_offset=0, state=state, delivery_count=2, lease_id=lease_id)
+    if is_dead:
+        part.death_reason = "bad"
+    return records_pb2.QueuePartitionRecord(next_offset=1, ranges=[part])
+
+
+def test_a_dead_record_is_leased_to_a_carrier_settling_and_gone() -> None:
+    states = [dead_record(DEAD), dead_record(LEASED, lease_id=3), dead_record(SETTLING, lease_id=3)]
+    for before, after in itertools.pairwise(states):
+        assert check_change(before, after, may_be_cut=False) == []
+    gone = check_change(states[-1], records_pb2.QueuePartitionRecord(next_offset=1), may_be_cut=False)
+    assert gone == [Gone(0, Held(SETTLING, 3, 2, True))]
+
+
+def test_the_dead_do_not_live_again() -> None:
+    with pytest.raises(Violation, match=r"Q7.*lives again"):
+        check_change(dead_record(LEASED, lease_id=3), dead_record(READY, is_dead=False), may_be_cut=False)
+
+
+def test_a_settling_record_goes_to_no_other_lease() -> None:
+    with pytest.raises(Violation, match=r"Q1"):
+        check_change(dead_record(SETTLING, lease_id=3), dead_record(LEASED, lease_id=4), may_be_cut=False)
+
+
+@pytest.mark.parametrize(
+    ("letters", "carried", "fault"),
+    [([1, 1], [1], "more than one letter"), ([1], [1, 2], "without a letter"), ([1, 2], [1], "are not settled")],
+)
+def test_letters_and_what_was_carried_are_compared(letters: list[int], carried: list[int], fault: str) -> None:
+    key = PartitionKey(b"t" * 16, 0)
+    compare([(key, offset) for offset in carried], {(key, offset) for offset in carried})
+    with pytest.raises(Violation, match=f"Q5.*{fault}"):
+        compare([(key, offset) for offset in letters], {(key, offset) for offset in carried})

@@ -1,4 +1,4 @@
-"""`minilog queue` lists, describes, alters and deletes queues."""
+"""`minilog queue` lists, describes, alters and deletes queues, and redrives their dead letters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATES = ("ready", "leased", "settling", "dead")
 
 @app.callback()
 def queue() -> None:
-    """List, describe, alter and delete queues."""
+    """List, describe, alter and delete queues, and redrive dead letters."""
 
 
 @app.command("list", epilog=examples("minilog queue list", "minilog queue list --json"))
@@ -155,6 +155,27 @@ def delete(
         print_json({"queue": name, "deleted": True})
     else:
         say(f"queue {name} deleted")
+
+
+@app.command(epilog=examples("minilog queue redrive jobs", "minilog queue redrive jobs --max-letters 10"))
+def redrive(
+    name: Queue,
+    max_letters: Annotated[
+        int | None, typer.Option(min=1, metavar="COUNT", help="Redrive at most so many of the letters.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the dead letters of a queue to their topics again, each one once."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        redriven = admin.redrive_queue(name, max_letters=max_letters)
+    if as_json:
+        print_json({"queue": name, "written": redriven.written_count, "gone": redriven.gone_count})
+    else:
+        say(f"queue {name}: {redriven.written_count} dead letters redriven")
+        if redriven.gone_count:
+            say(f"{redriven.gone_count} letters were without their records, which retention has taken")
 
 
 def queue_document(description: QueueDescription) -> dict[str, Any]:

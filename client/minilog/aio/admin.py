@@ -74,6 +74,7 @@ from minilog.types import (
     PartitionReassignment,
     QueueDescription,
     QueueListing,
+    Redriven,
     SizesFrom,
     TopicAlteration,
     TopicDescription,
@@ -112,7 +113,7 @@ class Admin:
     """Creates, changes and describes. The methods have the meaning of minilog.Admin's. Use it on one event loop."""
 
     def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
-        self._config = parse_config(config)
+        self._given, self._config = dict(config), parse_config(config)
         self._cluster = NetworkClient(self._config, runtime)
         self._groups = GroupAdmin(self._cluster, self.list_offsets)
         self._queues = QueueAdmin(self._cluster)
@@ -454,6 +455,12 @@ class Admin:
 
     async def delete_queue(self, queue: str) -> None:
         await self._queues.delete(queue)
+
+    async def redrive_queue(self, queue: str, *, max_letters: int | None = None) -> Redriven:
+        from minilog.aio.redrive import Redrive  # other calls need no Arrow
+
+        redrive = Redrive(self._given, self._cluster.runtime, await self.describe_queue(queue))
+        return await redrive.run(max_letters)
 
     async def list_transactions(self) -> list[TransactionListing]:
         return await self._transactions.list()

@@ -33,6 +33,7 @@ from minilog.types import (
     PartitionReassignment,
     QueueDescription,
     QueueListing,
+    Redriven,
     SizesFrom,
     TopicAlteration,
     TopicDescription,
@@ -327,6 +328,16 @@ class Admin:
         """Forget a queue: its settings, and what of its topics is settled. Raises ResourceNotFound, and NonEmptyGroup
         while records are leased."""
         self._loop.run(self._admin.delete_queue(queue))
+
+    def redrive_queue(self, queue: str, *, max_letters: int | None = None) -> Redriven:
+        """Write the dead letters of a queue to their topics again, at most `max_letters` of those that are there now.
+        They are new records, in their partitions of before, and the queue delivers them as new messages. Letters
+        without their records are redriven as long as retention keeps the records.
+
+        A letter is redriven once: the place behind it is committed with the record, for the group `QUEUE-redrive`.
+        Raises ResourceNotFound, InvalidArgument for a queue without a dead-letter topic, UnknownTopicOrPartition,
+        ProducerFenced if another redrive of the queue begins, and InvalidRecord for a topic with a schema."""
+        return self._loop.run(self._admin.redrive_queue(queue, max_letters=max_letters))
 
     def list_transactions(self) -> list[TransactionListing]:
         """The known transactional ids, by name. The client asks all coordinators."""

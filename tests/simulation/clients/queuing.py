@@ -18,7 +18,7 @@ from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from tests.simulation.clients import transacting
-from tests.simulation.clients.queue_settings import QUEUE, drawn
+from tests.simulation.clients.queue_settings import DEAD_LETTERS, QUEUE, drawn
 from tests.simulation.clients.queuing_program import Program, Worker
 from tests.simulation.clients.queuing_troubles import Troubles
 from tests.simulation.clients.transacting import Transacting, TransactionEnd
@@ -65,6 +65,10 @@ class Queuing:
             of_transactions = self._workload.keys_of_special(transacting.TOPIC)
             keys |= {TopicPartition(transacting.TOPIC, number): key for number, key in of_transactions.items()}
         return keys
+
+    def dead_letter_keys(self) -> list[PartitionKey]:
+        """The partitions of the dead-letter topic."""
+        return list(self._workload.keys_of_special(DEAD_LETTERS).values())
 
     async def begin(self) -> None:
         """The settings, the workers, and what befalls them."""

@@ -28,6 +28,7 @@ from tests.simulation.clients.glutton import Glutton
 from tests.simulation.clients.guest import Guest, make_users
 from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.keyed import identity_of, keyed
+from tests.simulation.clients.queue_settings import DEAD_LETTERS, drawn
 from tests.simulation.clients.retention import Retention
 from tests.simulation.clients.rights import Subjects
 from tests.simulation.clients.typed_topic import TellingConsumer, TypedTopic
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 TOPIC = "t{}"
 SILENT = "silent"
-_SPECIAL = (transacting.TOPIC, spark_sink.TOPIC, sharing.TOPIC)
+_SPECIAL = (transacting.TOPIC, spark_sink.TOPIC, sharing.TOPIC, DEAD_LETTERS)
 IN_FLIGHT = 50
 IDEMPOTENT_SHARE = 0.8  # of producers that wait for all
 SEEN_AGAIN_RECORDS = 50
@@ -164,6 +165,7 @@ class Workload:
             silent = [SILENT] if plan.silent_partitions else []
             guests = [guest.TOPIC] if plan.users else []
             special += [sharing.TOPIC] if plan.sharing else []
+            special += [DEAD_LETTERS] if plan.queuing and drawn(self._cluster.seed).copies is not None else []
             for name in [*names, *special, *silent, *guests]:
                 new = self._new(name)
                 while True:

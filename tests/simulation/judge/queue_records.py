@@ -7,7 +7,10 @@ Q3    a record is not leased for longer than its lock and LATE_S, where all is c
       was renewed, and a lock more for each new coordinator. Deliveries are counted
 Q4    nothing is leased at or above the last stable offset
 Q6    `settled_to` never goes back, but with the cut after an unclean election
-Q7    a leased record is settled by a verdict of its own worker alone, or by the delivery limit, or taken by retention
+Q5    each record that a committed transaction carried to the dead-letter topic has one committed letter there, and no
+      other record has any
+Q7    a leased record is settled by a verdict of its own worker alone, or by the delivery limit, or taken by retention.
+      It dies by its own worker's rejection or by the limit, and stays dead
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 SERVICE = "/minilog.v1.QueueService/"
 LATE_S = 2.0
 READY, LEASED = queue_pb2.RANGE_STATE_READY, queue_pb2.RANGE_STATE_LEASED
+SETTLING, DEAD = queue_pb2.RANGE_STATE_SETTLING, queue_pb2.RANGE_STATE_DEAD
+OWNED = (LEASED, SETTLING)
 Records = records_pb2.QueuePartitionRecord
 
 
@@ -47,6 +52,7 @@ class Held(NamedTuple):
     state: int
     lease_id: int
     delivery_count: int
+    is_dead: bool = False
 
 
 class Gone(NamedTuple):
@@ -59,7 +65,7 @@ class Gone(NamedTuple):
 def held_in(record: Records) -> dict[int, Held]:
     """By offset."""
     return {
-        offset: Held(each.state, each.lease_id, each.delivery_count)
+        offset: Held(each.state, each.lease_id, each.delivery_count, each.HasField("death_reason"))
         for each in record.ranges
         for offset in range(each.first_offset, each.last_offset + 1)
     }
@@ -89,11 +95,13 @@ def check_change(before: Records, after: Records, *, may_be_cut: bool) -> list[G
 def _check_step(offset: int, before: Held | None, after: Held) -> None:
     if before is None:
         before = Held(READY, 0, 0)
-    if before.state == LEASED == after.state and before.lease_id != after.lease_id:
+    if before.state in OWNED and after.state in OWNED and before.lease_id != after.lease_id:
         raise Violation("Q1", f"offset {offset} goes from lease {before.lease_id} to lease {after.lease_id} at once")
     is_leased_now = after.state == LEASED and before.state == READY
     if after.delivery_count != before.delivery_count + is_leased_now:
         raise Violation("Q3", f"offset {offset} is {before}, and then {after}: deliveries are not counted")
+    if before.is_dead > after.is_dead or (after.state == DEAD and not after.is_dead):
+        raise Violation("Q7", f"offset {offset} is {before}, and then {after}: it died, and lives again")
 
 
 @lru_cache(maxsize=4_096)
@@ -138,6 +146,7 @@ class _Known:
 
     record: Records = field(default_factory=Records)
     dead: set[int] = field(default_factory=set)  # by the limit
+    carried: set[int] = field(default_factory=set)  # to the dead-letter topic
     taken: set[int] = field(default_factory=set)  # by retention, if by anybody
 
 
@@ -272,6 +281,7 @@ class QueueRecords:
             gone = check_change(known.record, record, may_be_cut=may_be_cut)
             for offset, before in gone:
                 self._gone(key, known, offset, before)
+            self._check_deaths(key, known, record)
             skipped = range(known.record.next_offset, record.next_offset)
             known.taken |= set(skipped) - held_in(record).keys()
             known.record = record
@@ -283,7 +293,22 @@ class QueueRecords:
                 return copy.live.content(header.base_offset)
         return None
 
+    def _check_deaths(self, key: PartitionKey, known: _Known, record: Records) -> None:
+        """A record dies by its worker's rejection or by the limit."""
+        before = held_in(known.record)
+        for offset, held in held_in(record).items():
+            former = before.get(offset)
+            if not held.is_dead or former is None or former.is_dead:
+                continue
+            if held.delivery_count >= self._limit:
+                known.dead.add(offset)
+            elif (former.lease_id, key, offset) not in self._verdicts:
+                raise Violation("Q7", f"offset {offset} dies after {held.delivery_count} deliveries, not rejected")
+
     def _gone(self, key: PartitionKey, known: _Known, offset: int, before: Held) -> None:
+        if before.state == SETTLING and before.is_dead:
+            known.carried.add(offset)
+            return
         if before.state == LEASED and (before.lease_id, key, offset) in self._verdicts:
             return
         if before.state == LEASED and before.delivery_count >= self._limit:
@@ -320,6 +345,10 @@ class QueueRecords:
     def is_dead(self, key: PartitionKey, offset: int) -> bool:
         """Whether the delivery limit has settled it."""
         return key in self._of and offset in self._of[key].dead
+
+    def carried(self) -> set[tuple[PartitionKey, int]]:
+        """The places of records that a transaction carried to the dead-letter topic."""
+        return {(key, offset) for key, known in self._of.items() for offset in known.carried}
 
     def check_taken(self, queuing: Queuing) -> None:
         """What is gone without a verdict was taken by retention."""

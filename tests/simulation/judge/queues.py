@@ -7,6 +7,7 @@ Q2    a message whose accept or reject is confirmed is handed to nobody any more
 Q3    a message that was released with a delay is not handed out before. No message is handed out more often than the
       delivery limit says. (How long locks last: queue_records.py)
 Q4    nothing of a transaction that was aborted is handed out. (What is leased: queue_records.py)
+Q5    each dead record that is carried has one letter, and nothing else has any (dead_letters.py)
 Q7    in the calm at the end all is settled, and each message that is committed for sure was handed to some worker. But
       for what retention may have taken, and for what was leased as often as the limit says
 """
@@ -20,12 +21,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from minilog.queues.message import Verdict
+from tests.simulation.judge.dead_letters import check_dead_letters
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.queuing import Queuing
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.faults import Faults
+    from tests.simulation.judge.judge import Judge
     from tests.simulation.judge.queue_records import QueueRecords
 
 Place: TypeAlias = tuple[str, int, int]
@@ -102,8 +105,10 @@ def _check_confirmed(earlier: Delivery, later: Delivery) -> None:
         raise Violation("Q3", f"{what} with a delay of {earlier.delay_s} s, and handed to {later}")
 
 
-async def check_queuing(cluster: SimulatedCluster, queuing: Queuing, records: QueueRecords, faults: Faults) -> None:
+async def check_queuing(cluster: SimulatedCluster, queuing: Queuing, judge: Judge, faults: Faults) -> None:
     """All is settled, nothing was lost, and no lock lasts longer than it may."""
+    records = judge.queues
+    assert records is not None
     queuing.check_aborted()
     if not (faults.lost or faults.cut_for_good):
         deadline_s = cluster.now_s + cluster.plan.liveness_s
@@ -112,6 +117,8 @@ async def check_queuing(cluster: SimulatedCluster, queuing: Queuing, records: Qu
                 raise Violation("Q7", missing or "it is never calm for as long as a lock lasts")
             await asyncio.sleep(LOOK_S)
         records.check_taken(queuing)
+        if queuing.settings.copies is not None:
+            check_dead_letters(queuing, records.carried(), judge)
     queuing.end()
 
 

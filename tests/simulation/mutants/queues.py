@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from google.protobuf.message import Message
+from google.protobuf.message import Message as WireMessage
 
+from minilog.aio.transaction import Transaction
 from minilog.errors import MinilogError, UnknownOutcome
 from minilog.net.runtime import now_ms
 from minilog.queues.client import Leased, Queues, Renewed
+from minilog.queues.message import Message
 from minilog.queues.settling import Settling
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, Moment
@@ -18,6 +20,7 @@ from minilog_broker.coordinators.queues import partition_queue
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.locks import LeaseName
 from minilog_broker.coordinators.queues.partition_queue import Delivery, PartitionQueue, leases_of
+from minilog_broker.coordinators.queues.ranges import Range, changed_within
 from minilog_broker.coordinators.queues.records import QueueChange
 from minilog_broker.replication.leader import partition
 from minilog_broker.replication.replica_log import ReplicaLog
@@ -42,7 +45,7 @@ def answered_before_it_is_committed() -> Patches:
     """A lease is answered when it is decided."""
     answer = QueueCoordinator._answer
 
-    def mutant(self: QueueCoordinator, ticket: object, owner: str | None, message: Message) -> None:
+    def mutant(self: QueueCoordinator, ticket: object, owner: str | None, message: WireMessage) -> None:
         if isinstance(message, queue_pb2.LeaseResponse):
             self._effects.append(CoordinatorAnswer(ticket, message))
         else:
@@ -65,7 +68,7 @@ def renewed_without_a_record() -> Patches:
         if self not in renewing:
             write(self, changes)
 
-    def at_once(self: QueueCoordinator, ticket: object, owner: str | None, message: Message) -> None:
+    def at_once(self: QueueCoordinator, ticket: object, owner: str | None, message: WireMessage) -> None:
         if self in renewing:
             self._effects.append(CoordinatorAnswer(ticket, message))
         else:
@@ -153,3 +156,35 @@ def any_second_refusal_is_done() -> Patches:
         return [error for error in errors if not isinstance(error, UnknownOutcome)]
 
     return [(Settling, "answered", mutant)]
+
+
+def dead_letter_outside_of_the_transaction() -> Patches:
+    """A worker writes dead letters in a transaction, and accepts the records by themselves."""
+
+    async def settle(self: Transaction, messages: Iterable[Message]) -> None:
+        for message in messages:
+            message.accept()
+
+    return [(Transaction, "settle", settle)]
+
+
+def settled_before_the_decision() -> Patches:
+    """What a transaction accepts is settled at once."""
+
+    def begin(
+        queue: PartitionQueue, settlement: queue_pb2.Settlement, producer_id: int, log_start: int = 0
+    ) -> PartitionQueue:
+        first, last = partition_queue._require_leased(queue, settlement, log_start)
+        return queue.with_ranges(changed_within(queue.ranges, first, last, lambda current: None))
+
+    return [(partition_queue, "begin_settling", begin)]
+
+
+def the_dead_live_again() -> Patches:
+    """A dead record whose carrier gave it back is delivered to workers again."""
+    delivered = partition_queue._delivered
+
+    def mutant(current: Range, after: Delivery) -> Range | None:
+        return delivered(replace(current, death_reason=None, delivery_count=1), after)
+
+    return [(partition_queue, "_delivered", mutant)]

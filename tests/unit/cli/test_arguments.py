@@ -413,6 +413,7 @@ def test_a_described_queue_tells_what_is_leased() -> None:
                         "lease_id": 11,
                         "worker_id": "shipper-1",
                         "remaining_ms": 20_000,
+                        "death_reason": None,
                     }
                 ],
                 "expired_count": 0,
