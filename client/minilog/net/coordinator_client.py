@@ -3,6 +3,7 @@ id. The calls run on one event loop.
 
     answer                                       reaction of the client
     NOT_COORDINATOR, no leader, no topic yet     it asks for metadata, and then the new leader
+    LEVEL_NOT_REACHED for the topic              it raises the error: people upgrade the cluster
     COORDINATOR_LOAD_IN_PROGRESS, and other      it asks again after a pause
     passing errors
     none: the connection is lost, or another     it asks the present leader again; the call may be done
@@ -30,6 +31,7 @@ from google.protobuf.message import Message
 from minilog.errors import (
     BrokerNotAvailable,
     LeaderNotAvailable,
+    LevelNotReached,
     MinilogError,
     NotCoordinator,
     TimedOut,
@@ -241,12 +243,17 @@ class CoordinatorClient:
         return leader
 
     async def _refresh(self, topic_name: str, attempts: _Attempts, patience_s: float | None = None) -> None:
-        """Ask for metadata until the deadline. Without an answer the client goes on with the known metadata."""
+        """Ask for metadata until the deadline. Without an answer the client goes on with the known metadata. Raises
+        LevelNotReached where the cluster does not have the topic yet."""
         deadline_s = attempts.deadline_s if patience_s is None else now_s() + patience_s
         try:
-            await self._cluster.refresh([topic_name], deadline_s)
+            answer = await self._cluster.refresh([topic_name], deadline_s)
         except (BrokerNotAvailable, TimedOut) as error:
             attempts.last_error = error
+            return
+        for topic in answer.topics:
+            if isinstance(refusal := error_from_wire(topic.error), LevelNotReached):
+                raise refusal
 
     async def _ask(
         self,
