@@ -11,6 +11,7 @@ from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.topic_config import effective_topic_config
 from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
+from minilog_broker.storage.durable_file import write_durable_file
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.hearing import Hearing
 from tests.simulation.judge.metadata import Topic
@@ -73,6 +74,64 @@ class TestACopyThatRotted:
         for disk in self.disks[:2]:
             disk.flip_bit(f"{LOG}/{0:020d}.log", 3, 0)
         assert [self._asked(number) for number in (1, 2, 3)] == [None, None, 3]
+
+
+class TestALeaderThatHasDeletedAll:
+    """b1, b2 and b3 are in sync. The log of b1 begins at 1, and it tells the high watermark 1."""
+
+    @pytest.fixture(autouse=True)
+    def world(self) -> None:
+        self.cluster, truth = _cluster()
+        truth.metadata.topics[TOPIC_ID] = Topic("t", {}, effective_topic_config({}))
+        truth.metadata.states[KEY] = records_pb2.PartitionRecord(
+            topic_id=TOPIC_ID, replicas=[1, 2, 3], in_sync_replicas=[1, 2, 3]
+        )
+        partition = truth.partition(KEY)
+        assert partition is not None
+        self.partition = partition
+        self.partition.deletable = 1
+        self._write(1, 1, b"")
+        write_durable_file(self.cluster.hosts[1].disk, f"{LOG}/checkpoint", b'{"log_start_offset":1}')
+
+    def _write(self, number: int, base: int, content: bytes) -> None:
+        disk = self.cluster.hosts[number].disk
+        for name in ("/data", LOG):
+            disk.make_dir(name)
+        file = disk.open(f"{LOG}/{base:020d}.log", create=True)
+        file.write([content], 0)
+        file.fdatasync()
+        file.close()
+        for name in ("/", "/data", LOG):
+            disk.fsync_dir(name)
+
+    def _write_batch(self, number: int, value: bytes) -> None:
+        self._write(number, 0, build_batch(TOPIC_ID, 0, records_to_columns([value]), timestamp_us=1))
+
+    def test_the_others_say_what_it_was(self) -> None:
+        """Seed 75000206: retention ran in the moment in which the high watermark rose."""
+        for number in (2, 3):
+            self._write_batch(number, b"a")
+        assert [header.base_offset for header in self.partition.told(1, 1, None)] == [0]
+        assert self.partition.end == 1
+
+    @pytest.mark.parametrize("other", [b"longer", None])
+    def test_one_of_them_that_lacks_it_is_found(self, other: bytes | None) -> None:
+        self._write_batch(2, b"a")
+        if other is not None:
+            self._write_batch(3, other)
+        with pytest.raises(Violation, match=r"V5: t-0: b3 is in the ISR \[1, 2, 3\] or eligible .* has not 0; 1"):
+            self.partition.told(1, 1, None)
+
+    def test_what_none_of_them_has_was_not_committed(self) -> None:
+        with pytest.raises(Violation, match="V1: t-0: b1 tells the high watermark 1, and has a log up to 0"):
+            self.partition.told(1, 1, None)
+
+    def test_what_may_not_be_deleted_is_missing(self) -> None:
+        self.partition.deletable = 0
+        for number in (2, 3):
+            self._write_batch(number, b"a")
+        with pytest.raises(Violation, match="b1 tells the high watermark 1, and has"):
+            self.partition.told(1, 1, None)
 
 
 class _Call:

@@ -115,7 +115,7 @@ class JudgedPartition:
             self._check_cuts(state)  # what was cut before was not committed before
         known = len(self.batches)
         self.batches.extend(self._next(copy.live, high_watermark))
-        if self.end < high_watermark and state is not None and self.damage.excuses(number, self.key):
+        if self.end < high_watermark and state is not None and not self._can_teach(copy):
             self._learn_from(state.in_sync_replicas, high_watermark)
         if self.end < high_watermark:
             if self.damage.excuses(number, self.key):
@@ -134,8 +134,15 @@ class JudgedPartition:
         if view.end < high_watermark and self.unsynced_since_s is None and self.metadata.later_unsynced(topic_id):
             self.unsynced_since_s = copy.host.loop.now_s - HEARD_S
 
+    def _can_teach(self, copy: Copy) -> bool:
+        """Whether the copy itself has what is committed next. It has not if it is damaged, or if its log begins above:
+        retention may remove what was committed in the same moment, before anybody was told."""
+        if self.damage.excuses(copy.host.number, self.key):
+            return False
+        return not self.end < self._start(copy, copy.live) <= self.deletable
+
     def _learn_from(self, members: Iterable[int], high_watermark: int) -> None:
-        """Whose copy is damaged still says what is committed: the other members have it, until it is deleted."""
+        """The other members have what is committed, until they are told that it is deleted."""
         for member in members:
             if not self.damage.excuses(member, self.key):
                 self.batches.extend(self._next(self.copies.of(member, self.name).live, high_watermark))
