@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import pathlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
+
+from tests.integration.populations import Story
 
 GRACE_S = 0.5
 """From the look at the session to the line that says so; the coordinator waits two heartbeats longer than a member."""
@@ -44,21 +45,7 @@ class MemberEvent(msgspec.Struct, array_like=True):
     words: str = ""
 
 
-@dataclass
-class MemberStory:
-    """One process: what it wrote, and what was done to it."""
-
-    name: str
-    events: list[MemberEvent]
-    died_s: float | None = None
-    """When a killed process had ended."""
-    stops: list[tuple[float, float]] = field(default_factory=list)
-    """From SIGSTOP to SIGCONT."""
-    hangs: list[float] = field(default_factory=list)
-    """When its program was told to hang."""
-
-    def was_stopped(self, since_s: float, until_s: float) -> bool:
-        return any(begin_s <= until_s and end_s >= since_s for begin_s, end_s in self.stops)
+MemberStory = Story[MemberEvent]
 
 
 @dataclass
@@ -94,14 +81,6 @@ class MemberJudgement:
     """That partition, and the begin of that time."""
     overlaps: int = 0
     wrong: list[str] = field(default_factory=list)
-
-
-def read_events(path: pathlib.Path) -> list[MemberEvent]:
-    """All lines of a member's file; a process that was killed before its first line has none."""
-    if not path.exists():
-        return []
-    decoder = msgspec.json.Decoder(MemberEvent)
-    return [decoder.decode(line) for line in path.read_bytes().splitlines()]
 
 
 class _Reading:

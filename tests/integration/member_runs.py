@@ -12,44 +12,35 @@ an owner, and the group reads to the end. `member_history.py` judges the files.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import os
 import pathlib
 import random
-import shutil
-import signal
-import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import Progress, TaskID
 
 from minilog import Admin, NewTopic, TopicPartition
 from minilog.errors import GroupIdNotFound, MinilogError
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
-from tests import programs
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
+from tests.integration.broker_kills import BrokerKills
 from tests.integration.clients import Writer
 from tests.integration.group_member import MemberOrder
 from tests.integration.history import Place
-from tests.integration.member_history import MemberJudgement, MemberStory, judge_members, read_events
+from tests.integration.member_history import MemberEvent, MemberJudgement, judge_members
+from tests.integration.populations import Population
+from tests.integration.process_runs import broker_faults, report, watched_cluster
 from tests.integration.rounds import admin_of
-from tests.programs import Process
 
 TOPIC = GROUP = "shared"
 SESSION_S = 6.0
 SETTLES_WITHIN_S = SESSION_S + 5.0
 QUIET_S = 3.0
 FORMS = ("poll", "poll_arrow", "iterate")
-AT_ONCE = 4
-"""So many members are stopped at one moment, and so many hang."""
 WITHIN_S = 60.0
 BROKER_SETTINGS = {
     "group.consumer.session.timeout.ms": str(int(SESSION_S * 1000)),
@@ -107,30 +98,18 @@ class MemberRunOutcome:
         }
 
 
-@dataclass
-class _Living:
-    """A member process."""
+class MemberRun:
+    """One run, from its first member to its judgement."""
 
-    process: Process
-    story: MemberStory
-    stopped_s: float | None = None
+    def __init__(self, cluster: Cluster, folder: pathlib.Path, options: MemberRunOptions, progress: Progress) -> None:
+        self._cluster, self._options, self._progress = cluster, options, progress
+        self._chance = random.Random(options.seed)
+        self._hang_chance = random.Random(options.seed + 1)
+        self.members = Population(folder, "member", "tests.integration.group_member", MemberEvent, order=self._order_of)
+        self.outcome = MemberRunOutcome(options)
+        self._task = TaskID(0)
 
-
-class Population:
-    """The members, those that live and those that did."""
-
-    def __init__(
-        self, cluster: Cluster, folder: pathlib.Path, options: MemberRunOptions, chance: random.Random
-    ) -> None:
-        self._cluster, self._folder, self._options, self._chance = cluster, folder, options, chance
-        self.living: dict[str, _Living] = {}
-        self.leaving: dict[str, _Living] = {}
-        self.stories: list[MemberStory] = []
-        self.wrong: list[str] = []
-
-    def come(self) -> None:
-        name = f"member-{len(self.stories)}"
-        form = FORMS[len(self.stories) % len(FORMS)]
+    def _order_of(self, name: str, number: int, log: str) -> MemberOrder:
         settings = {
             **self._cluster.client,
             "group.id": GROUP,
@@ -139,163 +118,8 @@ class Population:
             "client.id": name,
             "request.timeout.ms": 5_000,
         }
-        order = MemberOrder(settings, TOPIC, str(self._log(name)), form, hang_s=self._chance.uniform(2.0, 14.0))
-        with open(os.devnull, "r+b") as nothing, self._said(name).open("wb") as said:
-            streams = [nothing.fileno(), nothing.fileno(), said.fileno()]
-            module = "tests.integration.group_member"
-            process = programs.start([msgspec.json.encode(order).decode()], streams, module=module)
-        story = MemberStory(name, [])
-        self.stories.append(story)
-        self.living[name] = _Living(process, story)
-
-    def free(self) -> list[str]:
-        """The members that are not stopped, and have begun: a process takes signals from its first line on."""
-        return [name for name, living in self.living.items() if living.stopped_s is None and self._has_begun(name)]
-
-    def _has_begun(self, name: str) -> bool:
-        log = self._log(name)
-        return log.exists() and log.stat().st_size > 0
-
-    def leave(self, name: str) -> None:
-        living = self.living.pop(name)
-        living.process.send_signal(signal.SIGTERM)
-        self.leaving[name] = living
-
-    def kill(self, name: str) -> None:
-        living = self.living.pop(name)
-        living.process.kill()
-        living.process.wait(WITHIN_S)
-        living.story.died_s = time.monotonic()
-
-    def stop(self, name: str) -> None:
-        living = self.living[name]
-        living.stopped_s = time.monotonic()
-        living.process.send_signal(signal.SIGSTOP)
-
-    def go_on(self, name: str) -> None:
-        living = self.living[name]
-        living.process.send_signal(signal.SIGCONT)
-        assert living.stopped_s is not None
-        living.story.stops.append((living.stopped_s, time.monotonic()))
-        living.stopped_s = None
-
-    def hang(self, name: str) -> None:
-        self.living[name].process.send_signal(signal.SIGUSR1)
-        self.living[name].story.hangs.append(time.monotonic())
-
-    def look(self) -> None:
-        """Notes who ended by itself, which nobody does; and who has left."""
-        for name, living in list(self.living.items()):
-            if (code := living.process.poll()) is not None:
-                self.wrong.append(f"{name} ended with {code}: {self._text(name)}")
-                living.story.died_s = time.monotonic()
-                del self.living[name]
-        for name, living in list(self.leaving.items()):
-            if (code := living.process.poll()) is not None:
-                if code != 0:
-                    self.wrong.append(f"{name} left with {code}: {self._text(name)}")
-                del self.leaving[name]
-
-    def leave_all(self) -> None:
-        for name in list(self.living):
-            self.leave(name)
-        deadline_s = time.monotonic() + WITHIN_S
-        while self.leaving and time.monotonic() < deadline_s:
-            self.look()
-            time.sleep(0.05)
-        self.wrong += [f"{name} does not leave: {self._text(name)}" for name in self.leaving]
-
-    def end(self) -> None:
-        """End all members that still run."""
-        for living in (*self.living.values(), *self.leaving.values()):
-            living.process.kill()
-            living.process.wait(WITHIN_S)
-
-    def told(self) -> list[MemberStory]:
-        """All stories, with what the members wrote; what one of them said against itself is wrong."""
-        for story in self.stories:
-            story.events = read_events(self._log(story.name))
-            if "Traceback" in self._text(story.name):
-                self.wrong.append(f"{story.name} said a traceback: {self._text(story.name)}")
-        return self.stories
-
-    def _log(self, name: str) -> pathlib.Path:
-        return self._folder / f"{name}.log"
-
-    def _said(self, name: str) -> pathlib.Path:
-        return self._folder / f"{name}.said"
-
-    def _text(self, name: str) -> str:
-        return self._said(name).read_text(errors="replace")[-2000:]
-
-
-class _BrokerKills:
-    """A thread that kills a broker now and then, starts it again, and waits until the cluster is whole."""
-
-    def __init__(self, cluster: Cluster, chance: random.Random, pause_s: float) -> None:
-        self._cluster, self._chance, self._pause_s = cluster, chance, pause_s
-        self.faults: Counter[str] = Counter()
-        self.wrong: list[str] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="broker kills", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """All brokers run afterwards."""
-        self._stop.set()
-        self._thread.join(3 * WITHIN_S)
-        assert not self._thread.is_alive(), "the kills of brokers do not end"
-
-    def _run(self) -> None:
-        try:
-            with admin_of(self._cluster) as admin:
-                while not self._stop.wait(self._chance.uniform(0.6, 1.4) * self._pause_s):
-                    self._kill_one(admin)
-        except Exception as error:
-            self.wrong.append(f"the cluster does not come back: {error!r}")
-
-    def _kill_one(self, admin: Admin) -> None:
-        coordinator = leader_of_group(admin)
-        others = sorted(set(self._cluster.ports) - {coordinator})
-        victim = coordinator if self._chance.random() < 0.7 else self._chance.choice(others)
-        self.faults["coordinator killed" if victim == coordinator else "broker killed"] += 1
-        self._cluster.kill(victim)
-        time.sleep(self._chance.uniform(0.2, 3.0))
-        self._cluster.start(victim)
-        self._cluster.wait_running(WITHIN_S)
-        deadline_s = time.monotonic() + WITHIN_S
-        while not is_whole(admin):
-            assert time.monotonic() < deadline_s, "not all replicas are back in sync"
-            time.sleep(0.2)
-
-
-def leader_of_group(admin: Admin) -> int:
-    """The broker that is the group's coordinator; waits while there is none."""
-    deadline_s = time.monotonic() + WITHIN_S
-    while True:
-        (described,) = admin.describe_topics([GROUPS_TOPIC_NAME])
-        if (leader := described.partitions[coordinator_partition(GROUP)].leader) is not None:
-            return leader
-        assert time.monotonic() < deadline_s, "the group's partition has no leader"
-        time.sleep(0.1)
-
-
-def is_whole(admin: Admin) -> bool:
-    """Whether each replica of the topic and of the groups is in sync."""
-    described = admin.describe_topics([TOPIC, GROUPS_TOPIC_NAME])
-    partitions = [partition for topic in described for partition in topic.partitions]
-    return all(len(seen.isr) == len(seen.replicas) and seen.leader is not None for seen in partitions)
-
-
-class MemberRun:
-    """One run, from its first member to its judgement."""
-
-    def __init__(self, cluster: Cluster, folder: pathlib.Path, options: MemberRunOptions, progress: Progress) -> None:
-        self._cluster, self._options, self._progress = cluster, options, progress
-        self._chance = random.Random(options.seed)
-        self.members = Population(cluster, folder, options, random.Random(options.seed + 1))
-        self.outcome = MemberRunOutcome(options)
-        self._task = TaskID(0)
+        form = FORMS[number % len(FORMS)]
+        return MemberOrder(settings, TOPIC, log, form, hang_s=self._hang_chance.uniform(2.0, 14.0))
 
     def run(self) -> MemberRunOutcome:
         with admin_of(self._cluster) as admin:
@@ -336,7 +160,14 @@ class MemberRun:
         options = self._options
         kills = None
         if not options.calm:
-            kills = _BrokerKills(self._cluster, random.Random(options.seed + 2), options.broker_pause_s)
+            kills = BrokerKills(
+                self._cluster,
+                random.Random(options.seed + 2),
+                options.broker_pause_s,
+                topic=GROUPS_TOPIC_NAME,
+                partition=coordinator_partition(GROUP),
+                topics=[TOPIC],
+            )
         began_s = time.monotonic()
         while (gone_s := time.monotonic() - began_s) < options.seconds:
             words = ", ".join(f"{count} {name}" for name, count in sorted(self.outcome.faults.items()))
@@ -351,30 +182,16 @@ class MemberRun:
 
     def _disturb(self) -> None:
         """One thing that happens to members; and who was stopped long enough goes on."""
-        members, now_s = self.members, time.monotonic()
-        for name, living in list(members.living.items()):
-            if living.stopped_s is not None and now_s - living.stopped_s > self._chance.uniform(0.5, 2.5) * SESSION_S:
-                members.go_on(name)
-        free = members.free()
-        if len(members.living) < self._options.members and (self._chance.random() < 0.45 or len(free) < 3):
-            members.come()
-            self.outcome.faults["come"] += 1
-            return
         kinds = ("leave",) if self._options.calm else ("leave", "kill", "stop", "hang")
-        kind = self._chance.choice(kinds)
-        victim = self._chance.choice(free)
-        stopped = len(members.living) - len(free)
-        if len(free) <= 2 or (kind == "stop" and stopped >= AT_ONCE):
-            return
-        getattr(members, kind)(victim)
-        self.outcome.faults[kind] += 1
+        self.members.wake(self._chance, SESSION_S)
+        fault = self.members.disturb(self._chance, self._options.members, kinds)
+        if fault is not None:
+            self.outcome.faults[fault] += 1
 
     def _settle(self, admin: Admin) -> None:
         """The last fault is over when everybody goes on, nobody hangs, and the last member that comes has joined: each
         change of members moves partitions."""
-        for name, living in list(self.members.living.items()):
-            if living.stopped_s is not None:
-                self.members.go_on(name)
+        self.members.wake_all()
         hangs_s = [hang_s for living in self.members.living.values() for hang_s in living.story.hangs]
         if hangs_s:
             self._wait(max(0.0, max(hangs_s) + 15.0 - time.monotonic()), "hangs end")
@@ -417,7 +234,7 @@ class MemberRun:
             acknowledged[partition].add(offset)
         outcome = self.outcome
         outcome.acknowledged = sum(map(len, acknowledged.values()))
-        outcome.judgement = judge_members(self.members.told(), acknowledged, committed=committed, quiet=quiet)
+        outcome.judgement = judge_members(self.members.read(), acknowledged, committed=committed, quiet=quiet)
         outcome.wrong += self.members.wrong + outcome.judgement.wrong
 
     def _wait(self, seconds: float, words: str) -> None:
@@ -439,53 +256,13 @@ def _has_members(admin: Admin, count: int) -> bool:
 
 def run_members(options: MemberRunOptions, directory: pathlib.Path, console: Console | None = None) -> MemberRunOutcome:
     """The run on a cluster of its own, judged."""
-    console = console or Console(quiet=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with (
-        running_cluster(directory, 3, BROKER_SETTINGS) as cluster,
-        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
-    ):
+    with watched_cluster(directory, BROKER_SETTINGS, console) as (cluster, progress):
         outcome = MemberRun(cluster, directory, options, progress).run()
-        for name, code in cluster.stop().items():
-            if code != 0:
-                outcome.wrong.append(f"broker {name} ended with {code}: {cluster.log_text(name)[-2000:]}")
-        outcome.wrong += [
-            f"broker {name} said a traceback: {cluster.log_text(name)[-2000:]}"
-            for name in cluster.ports
-            if "Traceback" in cluster.log_text(name)
-        ]
+        outcome.wrong += broker_faults(cluster)
     return outcome
-
-
-def show(outcome: MemberRunOutcome, console: Console) -> None:
-    """The table: what was done, and what became of it."""
-    table = Table("what", "count", show_header=False)
-    summary = outcome.summary()
-    for name in ("seed", "seconds", "wrong"):
-        del summary[name]
-    for name, value in summary.items():
-        words = (
-            ", ".join(f"{count} {what}" for what, count in sorted(value.items())) if isinstance(value, dict) else value
-        )
-        table.add_row(name, str(words) or "0")
-    console.print(table)
-    options = outcome.options
-    print(
-        f"at most {options.members} members, {options.seconds:.0f} s, seed {options.seed}: wrong {len(outcome.wrong)}"
-    )
-    for line in outcome.wrong[:20]:
-        print("  " + line)
 
 
 def main(options: MemberRunOptions, result: pathlib.Path | None) -> int:
     """The mode `members` of kill_runs: 1 where anything is wrong."""
-    console = Console()
-    folder = tempfile.mkdtemp(prefix="minilog-members-")
-    print(f"what members and brokers say is in {folder}, and stays there where anything is wrong", flush=True)
-    outcome = run_members(options, pathlib.Path(folder), console)
-    show(outcome, console)
-    if not outcome.wrong:
-        shutil.rmtree(folder)
-    if result is not None:
-        result.write_text(json.dumps(outcome.summary(), indent=2) + "\n")
-    return 1 if outcome.wrong else 0
+    words = f"at most {options.members} members"
+    return report("members", words, lambda folder, console: run_members(options, folder, console), result)
