@@ -13,6 +13,7 @@
     python -m tests.integration.kill_runs voters     --times 20    SIGKILL of a broker while the voters change
     python -m tests.integration.kill_runs members    --minutes 10  members of a group come, leave, hang, stop and die
                                                                    beside kills of brokers; see member_runs.py
+    python -m tests.integration.kill_runs queues     --minutes 10  the same of workers of a queue; see queue_runs.py
     python -m tests.integration.kill_runs compaction --times 50    SIGKILL of a broker in the middle of a cleaning; see
                                                                    compaction_runs.py
 
@@ -42,12 +43,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.cluster import Cluster, running_cluster
-from tests.integration import compaction_runs, member_runs, rounds, voter_round
+from tests.integration import compaction_runs, member_runs, queue_runs, rounds, voter_round
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.forms import RECORDS, ROWS, Form
 from tests.integration.history import History, judge_copies, judge_reading
 from tests.integration.isolation import isolate
 from tests.integration.member_runs import MemberRunOptions
+from tests.integration.queue_runs import QueueRunOptions
 from tests.integration.rounds import TOPIC, Measured, Round, RoundScene, admin_of
 from tests.integration.side_client import SideResult
 from tests.secured import running_secured_cluster
@@ -64,7 +66,7 @@ ROUNDS: dict[str, Round] = {
     "spoil": rounds.spoil,
     "voters": voter_round.change_voters,
 }
-MODES = (*ROUNDS, "isolate", "members", "compaction")
+MODES = (*ROUNDS, "isolate", "members", "queues", "compaction")
 PROXIED = ("cut", "spoil", "isolate")
 PARTITIONS = 3
 
@@ -212,8 +214,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=MODES)
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--minutes", type=float, default=10.0, help="of members")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of members and queues")
     parser.add_argument("--members", type=int, default=50, help="at most so many at one moment")
+    parser.add_argument("--workers", type=int, default=50, help="of queues: at most so many at one moment")
     parser.add_argument("--calm", action="store_true", help="of members: they come and leave, and nothing else happens")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--brokers", type=int, help="default: 5 for both, else 3")
@@ -225,6 +228,8 @@ def main() -> int:
     if chosen.mode == "members":
         options = MemberRunOptions(chosen.minutes * 60.0, chosen.members, chosen.seed, calm=chosen.calm)
         return member_runs.main(options, chosen.json)
+    if chosen.mode == "queues":
+        return queue_runs.main(QueueRunOptions(chosen.minutes * 60.0, chosen.workers, chosen.seed), chosen.json)
     if chosen.mode == "compaction":
         return compaction_runs.main(chosen.times, chosen.seed)
     if chosen.typed and chosen.mode == "isolate":
