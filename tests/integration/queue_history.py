@@ -7,7 +7,9 @@ lock that it has seen, by its own clock. The death of a worker ends nothing: no 
 
 Rules: each delivery of a message has a number of its own, and the numbers follow the hand-outs. Nobody is handed a
 message while another worker has it. After a confirmed accept or reject nobody is handed the message again. No lock ends
-before the time that the worker was promised. Each acknowledged record is settled once, or has died.
+before the time that the worker was promised. Each acknowledged record is accepted, or has one dead letter, and never
+both. A record that is dead by the count of its deliveries need not have come to a program that often: a worker dies, or
+its lock ends, before the hand-out.
 """
 
 from __future__ import annotations
@@ -21,10 +23,9 @@ import msgspec
 from tests.integration.history import Place
 from tests.integration.populations import Story
 
-UNSEEN_DELIVERIES = 2
-"""So many deliveries of one message may reach no program: the worker dies, or its lock ends, before the hand-out."""
 MARGIN_S = 0.001  # of the clocks' figures
 TERMINAL = ("accept", "reject")
+LOST = ("handed to nobody", "lost")
 
 
 class MessageRow(msgspec.Struct, array_like=True):
@@ -79,8 +80,8 @@ class HandOut:
         return self.verdict in TERMINAL and self.outcome == "confirmed"
 
     @property
-    def may_be_settled(self) -> bool:
-        return self.verdict in TERMINAL and self.outcome in ("", "unsure")
+    def may_be_accepted(self) -> bool:
+        return self.verdict == "accept" and self.outcome in ("", "unsure")
 
 
 @dataclass
@@ -147,9 +148,14 @@ class _Reading:
 
 
 def judge_queue(
-    stories: Iterable[WorkerStory], acknowledged: Mapping[int, set[int]], *, delivery_count_limit: int
+    stories: Iterable[WorkerStory],
+    acknowledged: Mapping[int, set[int]],
+    letters: Mapping[Place, int],
+    *,
+    delivery_count_limit: int,
 ) -> QueueJudgement:
-    """`acknowledged`: the offsets of acknowledged records, by partition. The queue has been drained."""
+    """`acknowledged`: the offsets of acknowledged records, by partition. `letters`: how many dead letters a record has.
+    The queue has been drained."""
     judgement = QueueJudgement()
     hand_outs: dict[Place, list[HandOut]] = {}
     for story in stories:
@@ -160,12 +166,17 @@ def judge_queue(
         judgement.again += len(every) - 1
         judgement.verdicts.update(f"{one.verdict or 'no verdict'} {one.outcome}".rstrip() for one in every)
         _judge_deliveries(place, every, delivery_count_limit, judgement)
+        if every[-1].is_settled and (every[-1].verdict == "accept") == (place in letters):
+            words = f"was settled by {every[-1].verdict}, and has {letters.get(place, 0)} dead letters"
+            judgement.wrong.append(f"{place} {words}")
+    judgement.wrong += [f"{place} has {count} dead letters" for place, count in letters.items() if count > 1]
     for partition, offsets in acknowledged.items():
         for offset in sorted(offsets):
-            end = _end_of(hand_outs.get((partition, offset), []), delivery_count_limit)
+            place = (partition, offset)
+            end = _end_of(hand_outs.get(place, []), has_letter=place in letters)
             judgement.ends[end] += 1
-            if end in ("handed to nobody", "lost"):
-                judgement.wrong.append(f"the acknowledged record {(partition, offset)} is {end}")
+            if end in LOST:
+                judgement.wrong.append(f"the acknowledged record {place} is {end}")
     return judgement
 
 
@@ -188,15 +199,12 @@ def _judge_deliveries(place: Place, every: list[HandOut], limit: int, judgement:
             held_until_s, holder = hand_out.held_until_s, hand_out
 
 
-def _end_of(every: list[HandOut], limit: int) -> str:
+def _end_of(every: list[HandOut], *, has_letter: bool) -> str:
     """How an acknowledged record ended. `every`: its hand-outs in their order."""
+    if has_letter:
+        return "rejected" if every and every[-1].verdict == "reject" else "dead"
     if not every:
         return "handed to nobody"
-    last = every[-1]
-    if last.is_settled:
-        return "accepted" if last.verdict == "accept" else "rejected"
-    if last.may_be_settled:
-        return "settled, perhaps"
-    if last.deliveries == limit:
-        return "dead"
-    return "dead, perhaps" if last.deliveries >= limit - UNSEEN_DELIVERIES else "lost"
+    if every[-1].is_settled:
+        return "accepted"
+    return "accepted, perhaps" if every[-1].may_be_accepted else "lost"

@@ -6,6 +6,7 @@ One topic, a producer with acks=all, and up to so many workers, each a process o
 down what it gets and what became of it. Locks are short. Each second or so one of these happens to workers: one comes,
 leaves, dies by SIGKILL, is stopped by SIGSTOP and goes on later, or hangs beyond its locks. Each half minute a broker
 dies by SIGKILL, most often the queue's coordinator, and starts again. At the end a few healthy workers drain the queue.
+Dead records go to a dead-letter topic, so that none can be taken for a lost one.
 `queue_history.py` judges the files.
 """
 
@@ -20,13 +21,14 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from minilog import Admin, NewTopic
+from minilog import Admin, Consumer, NewTopic, TopicPartition
 from minilog.errors import MinilogError
 from minilog.net.coordinators_of import QUEUES_TOPIC_NAME, coordinator_partition
+from minilog.queues.dead_letters import OFFSET_HEADER, PARTITION_HEADER
 from tests.cluster import Cluster
 from tests.integration.broker_kills import BrokerKills
 from tests.integration.clients import Writer
-from tests.integration.history import History
+from tests.integration.history import History, Place
 from tests.integration.judged_worker import WorkerOrder
 from tests.integration.populations import Population
 from tests.integration.process_runs import broker_faults, report, watched_cluster
@@ -34,11 +36,14 @@ from tests.integration.queue_history import QueueJudgement, WorkerEvent, judge_q
 from tests.integration.rounds import admin_of
 
 TOPIC = QUEUE = "jobs"
+LETTERS = "jobs.dead"
+LETTER_PARTITIONS = 3
 LOCK_S = 5.0
-DELIVERY_COUNT_LIMIT = 10
+DELIVERY_COUNT_LIMIT = 5
 SETTINGS = {
     "group.share.record.lock.duration.ms": str(int(LOCK_S * 1000)),
     "group.share.delivery.count.limit": str(DELIVERY_COUNT_LIMIT),
+    "errors.deadletterqueue.topic.name": LETTERS,
 }
 KINDS = ("leave", "kill", "stop", "hang")
 HEALTHY = 5
@@ -109,7 +114,8 @@ class QueueRun:
 
     def run(self) -> QueueRunOutcome:
         with admin_of(self._cluster) as admin:
-            admin.create_topics([NewTopic(TOPIC, num_partitions=self._options.partitions, replication_factor=3)])
+            partitions = {TOPIC: self._options.partitions, LETTERS: LETTER_PARTITIONS}
+            admin.create_topics([NewTopic(name, count, replication_factor=3) for name, count in partitions.items()])
             admin.alter_queue(QUEUE, set=SETTINGS)
             self._task = self._progress.add_task("workers come", total=self._options.seconds)
             writer = Writer(self._cluster.client, TOPIC, value_bytes=100, pause_s=self._options.write_pause_s)
@@ -133,7 +139,7 @@ class QueueRun:
             options.broker_pause_s,
             topic=QUEUES_TOPIC_NAME,
             partition=coordinator_partition(QUEUE),
-            topics=[TOPIC],
+            topics=[TOPIC, LETTERS],
         )
         began_s = time.monotonic()
         while (gone_s := time.monotonic() - began_s) < options.seconds:
@@ -173,9 +179,11 @@ class QueueRun:
         acknowledged: dict[int, set[int]] = {number: set() for number in range(self._options.partitions)}
         for partition, offset in history.acknowledged.values():
             acknowledged[partition].add(offset)
-        outcome = self.outcome
+        outcome, letters = self.outcome, _letters(self._cluster)
         outcome.acknowledged = len(history.acknowledged)
-        outcome.judgement = judge_queue(self.workers.read(), acknowledged, delivery_count_limit=DELIVERY_COUNT_LIMIT)
+        outcome.judgement = judge_queue(
+            self.workers.read(), acknowledged, letters, delivery_count_limit=DELIVERY_COUNT_LIMIT
+        )
         outcome.wrong += self.workers.wrong + outcome.judgement.wrong
 
     def _show(self, words: str, gone_s: float) -> None:
@@ -191,6 +199,19 @@ def _unsettled(admin: Admin) -> int | None:
     if any(position.backlog is None for position in positions):
         return None
     return sum((position.backlog or 0) + sum(part.count for part in position.ranges) for position in positions)
+
+
+def _letters(cluster: Cluster) -> Counter[Place]:
+    """How many committed dead letters each record has."""
+    letters: Counter[Place] = Counter()
+    with admin_of(cluster) as admin, Consumer({**cluster.client, "isolation.level": "read_committed"}) as consumer:
+        partitions = [TopicPartition(LETTERS, number) for number in range(LETTER_PARTITIONS)]
+        ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))
+        consumer.assign([TopicPartition(at.topic, at.partition, 0, end) for at, end in ends.items()])
+        while not consumer.finished():
+            headers = [dict(record.headers) for record in consumer.poll(timeout=1.0)]
+            letters.update((int(one[PARTITION_HEADER] or b""), int(one[OFFSET_HEADER] or b"")) for one in headers)
+    return letters
 
 
 def run_workers(options: QueueRunOptions, directory: pathlib.Path, console: Console | None = None) -> QueueRunOutcome:

@@ -41,8 +41,9 @@ def story(name: str, *events: WorkerEvent) -> WorkerStory:
     return WorkerStory(name, list(events))
 
 
-def judged(*stories: WorkerStory) -> QueueJudgement:
-    return judge_queue(stories, {0: {0}}, delivery_count_limit=LIMIT)
+def judged(*stories: WorkerStory, letters: int = 0) -> QueueJudgement:
+    of_record = {(0, 0): letters} if letters else {}
+    return judge_queue(stories, {0: {0}}, of_record, delivery_count_limit=LIMIT)
 
 
 ACCEPTED = story("b", event("handed", 20.0, 2, until_s=25.0), *settled("accept", 21.0, "confirmed", 2, until_s=25.0))
@@ -78,7 +79,7 @@ class TestTheJudge:
 
     def test_a_verdict_whose_outcome_is_unknown_may_have_settled_it_or_not(self) -> None:
         first = [event("handed", 1.0, until_s=6.0), *settled("accept", 2.0, "unsure", until_s=6.0)]
-        assert judged(story("a", *first)).ends == {"settled, perhaps": 1}
+        assert judged(story("a", *first)).ends == {"accepted, perhaps": 1}
         assert judged(story("a", *first), ACCEPTED).wrong == []
 
     def test_one_delivery_to_two_workers_is_wrong(self) -> None:
@@ -110,7 +111,22 @@ class TestTheJudge:
     def test_a_record_that_nobody_got_is_wrong(self) -> None:
         assert judged().wrong == ["the acknowledged record (0, 0) is handed to nobody"]
 
-    def test_a_record_that_nobody_settled_has_died_or_is_lost(self) -> None:
-        for deliveries, end in ((LIMIT, "dead"), (LIMIT - 1, "dead, perhaps"), (1, "lost")):
-            released = settled("release", 2.0, "confirmed", deliveries, until_s=6.0)
-            assert judged(story("a", event("handed", 1.0, deliveries, until_s=6.0), *released)).ends == {end: 1}
+    @pytest.mark.parametrize(
+        ("verdict", "outcome"), [("release", "confirmed"), ("accept", "late"), ("reject", "unsure")]
+    )
+    def test_a_record_that_is_not_accepted_is_lost_or_has_a_dead_letter(self, verdict: str, outcome: str) -> None:
+        last = story("a", event("handed", 1.0, until_s=2.0), *settled(verdict, 2.0, outcome, until_s=2.0))
+        assert judged(last).wrong == ["the acknowledged record (0, 0) is lost"]
+        assert judged(last, letters=1).wrong == []
+        assert judged(last, letters=2).wrong == ["(0, 0) has 2 dead letters"]
+
+    def test_a_record_may_die_before_it_came_to_a_program(self) -> None:
+        assert judged(letters=1).ends == {"dead": 1}
+
+    def test_an_accepted_record_has_no_dead_letter(self) -> None:
+        assert judged(ACCEPTED, letters=1).wrong == ["(0, 0) was settled by accept, and has 1 dead letters"]
+
+    def test_a_rejected_record_has_a_dead_letter(self) -> None:
+        rejected = [event("handed", 1.0, until_s=6.0), *settled("reject", 2.0, "confirmed", until_s=6.0)]
+        assert judged(story("a", *rejected), letters=1).ends == {"rejected": 1}
+        assert "was settled by reject, and has 0 dead letters" in judged(story("a", *rejected)).wrong[0]
