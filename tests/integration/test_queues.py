@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -385,6 +386,62 @@ def test_the_command_line(cluster: Cluster, admin: Admin, name: str) -> None:
     assert programs.run("queue", "delete", name, *servers).returncode == 0
     with pytest.raises(MinilogError):
         admin.describe_queue(name)
+
+
+def peeked(cluster: Cluster, *arguments: str) -> list[dict[str, Any]]:
+    ended = programs.run("queue", "peek", *arguments, "--json", "-b", cluster.bootstrap_servers)
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_the_command_line_shows_what_is_not_settled_and_leases_nothing(
+    cluster: Cluster, admin: Admin, name: str
+) -> None:
+    writer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name})
+    with contextlib.suppress(ZeroDivisionError), writer, writer.transaction():
+        writer.send(name, b"aborted", partition=0).result()
+        raise ZeroDivisionError
+    write(cluster, name, 30)
+    with worker(cluster, name, max_poll_records=6, client_id="shipper") as consumer:
+        came = messages(consumer, 6)[:6]
+        for message in came[:2]:
+            message.accept()
+        for message in came[2:4]:
+            message.release(delay=60.0)
+        consumer.flush()
+        before = admin.describe_queue(name)
+        leased = peeked(cluster, name, "--state", "leased", "-n", "100")
+        assert {int(line["value"]) for line in leased} >= {int(message.value or b"") for message in came[4:]}
+        assert all(line["worker_id"].startswith("shipper-") and line["delivery_count"] == 1 for line in leased)
+        ready = peeked(cluster, name, "--state", "ready")
+        assert sorted(int(line["value"]) for line in ready) == values(came[2:4])
+        assert {line["state"] for line in ready} == {"ready"}
+        every = peeked(cluster, name, "-n", "100")
+        assert sorted(int(line["value"]) for line in every) == sorted(set(range(30)) - set(values(came[:2])))
+        fresh = peeked(cluster, name, "--state", "fresh", "-n", "100")
+        assert {(line["state"], line["delivery_count"]) for line in fresh} == {("fresh", 0)}
+        assert len(fresh) + len(leased) + len(ready) == 28
+        assert len(peeked(cluster, name)) == 10
+        after = admin.describe_queue(name)
+        counts = [(part.next_offset, part.count("leased"), part.count("ready")) for part in before.partitions]
+        assert counts == [(part.next_offset, part.count("leased"), part.count("ready")) for part in after.partitions]
+    write(cluster, name, 3)  # nobody waits for records now, so the coordinator does not hear of these
+    write(cluster, name, 3)
+    assert len(peeked(cluster, name, "-n", "100")) == 34
+    shown = programs.run("queue", "peek", name, "--state", "ready", "-b", cluster.bootstrap_servers)
+    assert shown.stdout.splitlines()[0].split("\t")[:3] == ["ready", "1", name]
+    unknown = programs.run("queue", "peek", "no-such-queue", "-b", cluster.bootstrap_servers)
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+
+
+def test_records_that_retention_took_are_not_shown(cluster: Cluster, admin: Admin, name: str) -> None:
+    write(cluster, name, 30)
+    with worker(cluster, name, max_poll_records=6) as consumer:
+        for message in messages(consumer, 30):
+            message.release(delay=60.0)
+        consumer.flush()
+        admin.delete_records({TopicPartition(name, 0): 4, TopicPartition(name, 1): 10})
+        assert len(peeked(cluster, name, "-n", "100")) == 16
 
 
 def test_a_worker_without_work_subscribes_anew_and_closes_at_once(cluster: Cluster, admin: Admin, name: str) -> None:

@@ -1,4 +1,4 @@
-"""`minilog queue` lists, describes, alters and deletes queues, and redrives their dead letters."""
+"""`minilog queue` lists, describes, alters and deletes queues, shows their records, and redrives their dead letters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from minilog_broker.cli.common import (
     parse_assignments,
     print_json,
     print_table,
+    read_ranges,
     say,
 )
 from minilog_broker.cli.examples import examples
+from minilog_broker.cli.queue_peek import Peeked, partition_of, pieces, print_peeked
 
 app = typer.Typer(no_args_is_help=True)
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
@@ -28,7 +30,7 @@ _STATES = ("ready", "leased", "settling", "dead")
 
 @app.callback()
 def queue() -> None:
-    """List, describe, alter and delete queues, and redrive dead letters."""
+    """List, describe, alter and delete queues, show their records, and redrive dead letters."""
 
 
 @app.command("list", epilog=examples("minilog queue list", "minilog queue list --json"))
@@ -107,6 +109,30 @@ def _row(position: QueuePosition) -> tuple[object, ...]:
         position.dead_count,
         position.expired_count,
     )
+
+
+@app.command(
+    epilog=examples(
+        "minilog queue peek jobs",
+        "minilog queue peek jobs --state ready -n 100",
+        "minilog queue peek jobs --json",
+    )
+)
+def peek(
+    name: Queue,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="Show at most so many records.")] = 10,
+    state: Annotated[Peeked, typer.Option("--state", help="fresh: never leased.")] = Peeked.ALL,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show records that are not settled, with their state and the number of their deliveries. It leases nothing."""
+    config = {**client_settings(bootstrap_servers, command_config), "isolation.level": "read_committed"}
+    with admin_client(config) as admin:
+        description = admin.describe_queue(name)
+        held = read_ranges(admin, [partition_of(position) for position in description.partitions])
+    ends = {partition: offsets.end for partition, offsets in held.items()}
+    print_peeked(config, pieces(description, ends, state), count, as_json=as_json)
 
 
 @app.command(

@@ -58,6 +58,7 @@ VERBS = (
     ["group", "delete"],
     ["queue", "list"],
     ["queue", "describe"],
+    ["queue", "peek"],
     ["queue", "alter"],
     ["queue", "delete"],
     ["user", "create"],
