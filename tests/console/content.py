@@ -6,18 +6,18 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, schema_from_ddl
+from minilog import Admin, Consumer, NewTopic, Producer, QueueConsumer, TopicPartition, schema_from_ddl
 from minilog.admin.security import QuotaAlteration
 from minilog.groups.spark_note import spark_note
 
 HOSTILE = '<script>window.caught = true</script><img src=x onerror="window.caught = true">\x1b[31m\u202e\'&'
-FLIGHTS, DELAYS, ATTACKED, GROUP = "flights", "delays", "attacked", "delay-report"
+FLIGHTS, DELAYS, ATTACKED, GROUP, QUEUE = "flights", "delays", "attacked", "delay-report", "boarding"
 _COLUMNS = "carrier STRING NOT NULL, flight INT, delay DOUBLE, origin STRING"
 _CARRIERS = ("UA", "DL", "AA", "B6", "WN")
 
 
 def fill(client: Mapping[str, Any]) -> None:
-    """Topics, records, groups, a transaction, and quotas."""
+    """Topics, records, groups, a queue, a transaction, and quotas."""
     with Admin(client) as admin:
         admin.create_topics(
             [
@@ -32,10 +32,11 @@ def fill(client: Mapping[str, Any]) -> None:
     with Producer({**client, "transactional.id": "bookings-writer"}) as producer, producer.transaction():
         producer.send("bookings", value=b"EWR-SFO")
     commit(client, 100)
+    work(client, QUEUE, FLIGHTS)
 
 
 def attack(client: Mapping[str, Any]) -> None:
-    """A topic and a group with hostile text in each field."""
+    """A topic, a group and a queue with hostile text in each field."""
     with Admin(client) as admin:
         admin.create_topics([NewTopic(ATTACKED, num_partitions=1, replication_factor=1)])
     with Producer(client) as producer:
@@ -43,6 +44,7 @@ def attack(client: Mapping[str, Any]) -> None:
         producer.flush()
     with Consumer({**client, "group.id": HOSTILE[:200]}) as consumer:
         consumer.commit({TopicPartition(ATTACKED, 0): 0}, metadata=spark_note(HOSTILE))
+    work({**client, "client.id": HOSTILE[:200]}, HOSTILE[:200], ATTACKED)
 
 
 def produce(client: Mapping[str, Any], count: int, first: int = 0) -> None:
@@ -68,3 +70,19 @@ def commit(client: Mapping[str, Any], offset: int) -> None:
         with Consumer({**client, "group.id": group}) as consumer:
             note = spark_note("driver-7.example") if group.startswith("spark") else ""
             consumer.commit({partition: min(most, end or 0) for partition, end in ends.items()}, metadata=note)
+
+
+def work(client: Mapping[str, Any], queue: str, topic: str) -> None:
+    """Accept, reject and release some records of a queue. The released ones wait."""
+    with Admin(client) as admin:
+        admin.alter_queue(queue, set={"group.share.delivery.count.limit": "10"})
+    with QueueConsumer({**client, "queue": queue, "max.poll.records": 60}) as worker:
+        worker.subscribe([topic])
+        for number, message in enumerate(worker.poll(10.0)):
+            if number % 10 == 9:
+                message.reject(HOSTILE)
+            elif number % 4 == 0:
+                message.release(delay=3600.0)
+            else:
+                message.accept()
+        worker.flush()

@@ -12,7 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from minilog import Admin, NewTopic, Producer
 from tests.cluster import Cluster
 from tests.console.browser import DESK, PHONE, Browser
-from tests.console.content import ATTACKED, DELAYS, FLIGHTS, GROUP, HOSTILE, produce
+from tests.console.content import ATTACKED, DELAYS, FLIGHTS, GROUP, HOSTILE, QUEUE, produce
 from tests.console.visiting import RunningConsole, running_console
 
 PAGES = {
@@ -31,6 +31,9 @@ PAGES = {
     "groups": "/groups",
     "group": f"/group?id={GROUP}",
     "group-hostile": f"/group?id={quote(HOSTILE[:200])}",
+    "queues": "/queues",
+    "queue": f"/queue?name={QUEUE}",
+    "queue-hostile": f"/queue?name={quote(HOSTILE[:200])}",
     "transactions": "/transactions",
     "transaction": "/transaction?id=bookings-writer",
     "users": "/users",
@@ -110,6 +113,7 @@ def test_a_keyboard_is_enough(browser: Browser, console: RunningConsole) -> None
         ("gb", "/brokers"),
         ("gt", "/topics"),
         ("gg", "/groups"),
+        ("gw", "/queues"),
         ("gx", "/transactions"),
         ("gt", "/topics"),
     ):

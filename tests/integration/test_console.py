@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import psutil
 import pytest
 
-from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, schema_from_ddl
+from minilog import Admin, Consumer, NewTopic, Producer, QueueConsumer, TopicPartition, schema_from_ddl
 from minilog_broker.console.browser_rules import CONTENT_SECURITY_POLICY
 from tests import programs
 from tests.cluster import HOST, Cluster, running_cluster
@@ -28,7 +28,7 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e\"'&"
 ENDS_MARKUP = '"></pre><img src=x onerror=alert(1)>'
 INLINE = re.compile(r"<script(?![^>]*\bsrc=\"/static/)|<style|<[a-z][^>]*\s(?:style|on[a-z]+)=|<[^>]*javascript:")
 LARGE_BYTES = 60 * 1024 * 1024
-PAGES = ("/", "/brokers", "/topics", "/groups", "/transactions", "/users", "/quotas")
+PAGES = ("/", "/brokers", "/topics", "/groups", "/queues", "/transactions", "/users", "/quotas")
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             consumer.assign([TopicPartition("flights", 0)])
             consumer.poll(5.0)
             consumer.commit({TopicPartition("flights", 0): 10})
+        with QueueConsumer({**running.client, "queue": HOSTILE, "max.poll.records": 5}) as worker:
+            worker.subscribe(["flights"])
+            first, second, third, *_ = worker.poll(10.0)
+            first.accept()
+            second.release(delay=600.0)
+            third.reject()
+            worker.flush()
         yield running
 
 
@@ -101,6 +108,8 @@ def test_what_is_hostile_is_text_in_rows_and_groups_too(visitor: Visitor) -> Non
         "/records?topic=flights&partition=0&start=earliest&count=100&form=json",
         "/records?topic=delays",
         "/groups",
+        "/queues",
+        f"/queue?{urlencode({'name': HOSTILE})}",
         "/",
     ):
         text = visitor.get(target).text
@@ -116,13 +125,29 @@ def test_the_overview_has_the_health_and_links_to_topics(visitor: Visitor) -> No
     assert 'href="/topic?name=flights"' in text
 
 
+def test_a_queue_has_its_ranges_with_their_workers(cluster: Cluster, visitor: Visitor) -> None:
+    address = f"/queue?{urlencode({'name': 'boarding'})}"
+    assert visitor.get(address).status == 404
+    settings = {**cluster.client, "queue": "boarding", "max.poll.records": 3, "client.id": "gate-17"}
+    with QueueConsumer(settings) as worker:
+        worker.subscribe(["flights"])
+        message, *_ = worker.poll(10.0)
+        message.release(delay=600.0)
+        worker.flush()
+        text = visitor.get(address).text
+        assert ">gate-17-" in text
+        assert '<span class="state good">leased</span>' in text
+        assert '<span class="state warn">ready</span>' in text
+        assert 'href="/queue?name=boarding"' in visitor.get("/queues").text
+
+
 def test_the_cookie_is_not_for_scripts_and_not_for_other_sites(console: RunningConsole) -> None:
     cookie = Visitor(console.port).get("/").headers["set-cookie"]
     assert {"HttpOnly", "SameSite=lax"} <= set(cookie.split("; "))
 
 
 def test_text_in_an_address_is_text_in_the_page(visitor: Visitor) -> None:
-    for path in ("/topics", "/groups", "/users"):
+    for path in ("/topics", "/groups", "/queues", "/users"):
         text = visitor.get(f"{path}?" + urlencode({"q": ENDS_MARKUP})).text
         assert "&lt;img src=x" in text
         assert "<img src=x" not in text

@@ -17,6 +17,7 @@ from minilog.errors import MinilogError
 from minilog.groups.spark_note import spark_driver
 from minilog.types import GroupDescription, TopicDescription, TopicPartition
 from minilog_broker.console.history import History
+from minilog_broker.console.queue_look import MOST_QUEUES, QueueLook
 from minilog_broker.console.snapshots import Snapshots
 
 ASLEEP_S = 60.0
@@ -113,6 +114,11 @@ class ClusterView:
         wanted = group_ids[:MOST_GROUPS]
         return await self.look(("groups", wanted), lambda admin: self._look_at_groups(admin, wanted))
 
+    async def queues(self, names: tuple[str, ...]) -> list[QueueLook]:
+        """These queues, at most MOST_QUEUES."""
+        wanted = names[:MOST_QUEUES]
+        return await self.look(("queues", wanted), lambda admin: self._look_at_queues(admin, wanted))
+
     async def look(self, name: Hashable, read: Callable[[Admin], Awaitable[Value]]) -> Value:
         """A snapshot of this name: see Snapshots."""
         return await self._snapshots.get(name, lambda: self.act(read))
@@ -177,6 +183,13 @@ class ClusterView:
                 self.history.add(("group seconds", look.group_id), at_s, look.lag_seconds)
         return looks
 
+    async def _look_at_queues(self, admin: Admin, names: tuple[str, ...]) -> list[QueueLook]:
+        looks = list(await asyncio.gather(*(_described_queue(admin, name) for name in names)))
+        for look in looks:
+            if look.unsettled is not None:
+                self.history.add(("queue", look.queue), self._wall_s(), look.unsettled)
+        return looks
+
 
 def _ends(topics: list[TopicDescription]) -> dict[tuple[str, int], int]:
     return {
@@ -192,6 +205,13 @@ async def _described(admin: Admin, group_id: str) -> GroupLook:
         return GroupLook(group_id, await admin.describe_group(group_id))
     except MinilogError as error:  # a group that the viewer may not see hides none of the others
         return GroupLook(group_id, None, error)
+
+
+async def _described_queue(admin: Admin, name: str) -> QueueLook:
+    try:
+        return QueueLook(name, await admin.describe_queue(name))
+    except MinilogError as error:  # a queue that the viewer may not see hides none of the others
+        return QueueLook(name, None, error)
 
 
 def partitions_of(topic: TopicDescription) -> list[TopicPartition]:

@@ -37,14 +37,21 @@ from minilog_broker.console.attempts import LoginAttempts
 from minilog_broker.console.browser_rules import BrowserRules
 from minilog_broker.console.cluster_view import ClusterView
 from minilog_broker.console.forms import form_fields
-from minilog_broker.console.pages import cluster, groups, records, security, topics
+from minilog_broker.console.pages import cluster, groups, queues, records, security, topics
 from minilog_broker.console.pages.page import Page, Visit
 from minilog_broker.console.record_reader import RecordReader
 from minilog_broker.console.rendering import href, templates
 from minilog_broker.console.sessions import Sessions, form_token, is_form_token
 from minilog_broker.console.settings import ConsoleSettings, viewer_client
 
-PAGES: tuple[Page, ...] = (*cluster.PAGES, *topics.PAGES, *records.PAGES, *groups.PAGES, *security.PAGES)
+PAGES: tuple[Page, ...] = (
+    *cluster.PAGES,
+    *topics.PAGES,
+    *records.PAGES,
+    *groups.PAGES,
+    *queues.PAGES,
+    *security.PAGES,
+)
 MAX_QUERY_CHARACTERS = 8_192
 _STATIC = pathlib.Path(__file__).parent / "static"
 _SWEEP_EVERY_S = 10.0

@@ -9,6 +9,9 @@ from minilog.types import (
     BrokerDescription,
     ClusterDescription,
     PartitionDescription,
+    QueueDescription,
+    QueuePosition,
+    QueueRange,
     TopicDescription,
     VoterDescription,
 )
@@ -17,6 +20,7 @@ from minilog_broker.console.pages.cluster import broker_rows, topic_row
 from minilog_broker.console.pages.page import ON_ONE_PAGE, Visit, piece_of
 from minilog_broker.console.pages.records import wanted_records
 from minilog_broker.console.pages.topics import partition_row
+from minilog_broker.console.queue_look import QueueLook
 from minilog_broker.console.record_reader import MOST_RECORDS, RecordReader, Start
 from minilog_broker.console.rendering import age, href, rate, short, size, time_text
 from minilog_broker.console.shown_bytes import Form
@@ -127,3 +131,24 @@ def test_numbers_are_short_for_people() -> None:
 def test_names_in_addresses_are_quoted() -> None:
     assert href("/topic", name='a"/&=<b>', q=None) == "/topic?name=a%22%2F%26%3D%3Cb%3E"
     assert href("/topic", name="\udcff") == "/topic?name=%3F"
+
+
+def test_a_queue_is_the_sum_of_its_partitions() -> None:
+    leased = QueueRange(4, 6, "leased", 2, 11, "shipper-1", 20_000)
+    settling = QueueRange(7, 7, "settling", 1, 12, "shipper-1", 0)
+    ready = QueueRange(0, 1, "ready", 1, 0, "", 3_000)
+    first = QueuePosition("orders", 0, 4, 9, 12, [leased, settling], 1, 2)
+    second = QueuePosition("orders", 1, 0, 2, 2, [ready], 3, 4)
+    look = QueueLook("jobs", QueueDescription("jobs", {}, [first, second]))
+    assert (look.count("leased"), look.count("ready"), look.count("settling")) == (3, 2, 1)
+    assert (look.backlog, look.unsettled, look.worker_count) == (3, 9, 1)
+    assert (look.dead_count, look.expired_count) == (6, 4)
+    assert [row.remaining_s for row in look.ranges] == [20.0, None, 3.0]
+
+
+def test_a_queue_whose_end_is_not_known_has_no_backlog() -> None:
+    unknown = QueuePosition("orders", 1, 0, 0, None, [], 0, 0)
+    look = QueueLook("jobs", QueueDescription("jobs", {}, [unknown]))
+    assert (look.backlog, look.unsettled) == (None, None)
+    hidden = QueueLook("jobs", None, InvalidArgument("no"))
+    assert (hidden.positions, hidden.ranges, hidden.worker_count) == ([], [], 0)

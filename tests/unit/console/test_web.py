@@ -209,6 +209,7 @@ def test_wrong_fields_are_an_error_of_whoever_asks() -> None:
     async def test(app: ASGIApp) -> None:
         assert (await ask(app, "/topic")).status == 400
         assert (await ask(app, "/group?id=")).status == 400
+        assert (await ask(app, "/queue?name=")).status == 400
         assert (await ask(app, "/?q=" + "a" * MAX_QUERY_CHARACTERS)).status == 400
         assert (await ask(app, "/nothing")).status == 404
 
