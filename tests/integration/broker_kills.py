@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from minilog import Admin
+from minilog.errors import RetriableError
 from tests.cluster import Cluster
 from tests.integration.rounds import admin_of
 
@@ -71,15 +73,19 @@ def leader_of(admin: Admin, topic: str, partition: int) -> int:
     """The leader of a partition. Waits while there is none."""
     deadline_s = time.monotonic() + WITHIN_S
     while True:
-        (described,) = admin.describe_topics([topic])
-        if (leader := described.partitions[partition].leader) is not None:
-            return leader
+        with contextlib.suppress(RetriableError):  # a busy machine
+            (described,) = admin.describe_topics([topic])
+            if (leader := described.partitions[partition].leader) is not None:
+                return leader
         assert time.monotonic() < deadline_s, f"partition {partition} of {topic} has no leader"
         time.sleep(0.1)
 
 
 def is_whole(admin: Admin, topics: Sequence[str]) -> bool:
-    """Whether each replica of these topics is in sync."""
-    described = admin.describe_topics(topics)
+    """Whether each replica of these topics is in sync. False while nobody can say so."""
+    try:
+        described = admin.describe_topics(topics)
+    except RetriableError:
+        return False
     partitions = [partition for topic in described for partition in topic.partitions]
     return all(len(seen.isr) == len(seen.replicas) and seen.leader is not None for seen in partitions)
