@@ -137,7 +137,6 @@ def test_a_queue_has_its_ranges_with_their_workers(cluster: Cluster, visitor: Vi
         assert ">gate-17-" in text
         assert '<span class="state good">leased</span>' in text
         assert '<span class="state warn">ready</span>' in text
-        assert 'href="/queue?name=boarding"' in visitor.get("/queues").text
 
 
 def test_the_cookie_is_not_for_scripts_and_not_for_other_sites(console: RunningConsole) -> None:

@@ -76,7 +76,7 @@ _GROUPS = {
     "cluster": "Describe, upgrade, rebalance, back up and restore the cluster.",
     "config": "Print settings as they count, with their origins.",
     "group": "List, describe, seek and delete groups.",
-    "queue": "List, describe, alter and delete queues, and show their records.",
+    "queue": "List, describe, alter and delete queues, show their records, and redrive dead letters.",
     "transaction": "List, describe and abort transactions.",
     "quota": "Set, list and remove quotas of users.",
     "topic": "Create, list, describe, delete and alter topics.",
