@@ -164,7 +164,7 @@ class QueueRun:
             self.workers.come()
         began_s = time.monotonic()
         deadline_s, least = began_s + DRAINS_WITHIN_S, -1
-        while (left := _unsettled(admin)) != 0:
+        while (left := _unsettled(admin, self._options.partitions)) != 0:
             if left is not None and (left < least or least < 0):
                 deadline_s, least = time.monotonic() + DRAINS_WITHIN_S, left
             if time.monotonic() > deadline_s:
@@ -190,15 +190,17 @@ class QueueRun:
         self._progress.update(self._task, description=words, completed=gone_s)
 
 
-def _unsettled(admin: Admin) -> int | None:
-    """The number of offsets that are not settled. None while nobody knows."""
+def _unsettled(admin: Admin, partitions: int) -> int | None:
+    """The number of offsets that are not settled. None while nobody knows of each partition."""
     try:
         positions = admin.describe_queue(QUEUE).partitions
+        ends = admin.list_offsets({TopicPartition(at.topic, at.partition): "latest" for at in positions})
     except MinilogError:
         return None
-    if any(position.backlog is None for position in positions):
+    if len(positions) < partitions:
         return None
-    return sum((position.backlog or 0) + sum(part.count for part in position.ranges) for position in positions)
+    fresh = sum((ends[TopicPartition(at.topic, at.partition)] or 0) - at.next_offset for at in positions)
+    return fresh + sum(part.count for at in positions for part in at.ranges)
 
 
 def _letters(cluster: Cluster) -> Counter[Place]:
