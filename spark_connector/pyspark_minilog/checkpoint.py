@@ -2,7 +2,8 @@
 
 Spark writes the offsets before a batch runs, and reads them back, unchanged, to replay it. The file has a line with a
 version and a line with metadata, and then one line for each source. Spark passes a sink only the folder of the
-checkpoint, if it was given as an option. This module reads only folders of this machine, local or mounted.
+checkpoint, if it was given as an option. For the digest of a replay this module reads only folders of this machine,
+local or mounted. A sink that settles a queue must read the offsets, from any file system that pyarrow knows.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import hashlib
 import json
 import logging
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
+_VERSION = "v1"
 _HEADER_LINES = 2  # version and metadata: the latter has the time of planning, which is no offset
 _MAX_METADATA_BYTES = 64 * 1024  # one line, of the query's id
 _MAX_LINE_BYTES = 64 * 1024 * 1024  # a million partitions of one source are half of it
@@ -51,6 +54,33 @@ def offsets_digest(checkpoint: str | None, batch_id: int) -> bytes:
         logger.debug("the offsets of micro-batch %d are not compared: %s", batch_id, error)
         return b""
     return digest.digest() if lines > _HEADER_LINES else b""
+
+
+def offset_lines(checkpoint: str, batch_id: int) -> list[str] | None:
+    """The offsets of a micro-batch, one line for each source, from any file system that pyarrow knows. None if there is
+    no such batch. Raises OSError, ValueError."""
+    import pyarrow.fs
+
+    local = _local(checkpoint)
+    if local is None:
+        files, folder = pyarrow.fs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", checkpoint))
+    else:
+        files, folder = pyarrow.fs.LocalFileSystem(), str(local)
+    try:
+        with files.open_input_stream(f"{folder}/offsets/{batch_id}") as written:
+            lines: list[str] = written.read().decode().splitlines()
+    except FileNotFoundError:
+        return None
+    if lines[:1] != [_VERSION]:
+        raise ValueError(
+            f"offsets/{batch_id} of checkpoint {checkpoint} has the form {lines[:1]}, and this version reads {_VERSION}"
+        )
+    return lines[_HEADER_LINES:]
+
+
+def digest_of(lines: Iterable[str]) -> bytes:
+    """SHA-256 of the offsets of a micro-batch, the same as `offsets_digest`."""
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).digest()
 
 
 def _local(checkpoint: str) -> Path | None:

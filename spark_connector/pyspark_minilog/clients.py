@@ -18,9 +18,10 @@ from pyspark_minilog.worker import settle_in
 if TYPE_CHECKING:  # the borrower has loaded the class, and most processes need one kind of client
     from minilog import Admin, Consumer, Producer
     from minilog.sync.transaction import Transactions
+    from pyspark_minilog.queue_calls import QueueCalls
 
-_AnyClient: TypeAlias = "Admin | Consumer | Producer | Transactions"
-_Client = TypeVar("_Client", "Admin", "Consumer", "Producer", "Transactions")
+_AnyClient: TypeAlias = "Admin | Consumer | Producer | QueueCalls | Transactions"
+_Client = TypeVar("_Client", "Admin", "Consumer", "Producer", "QueueCalls", "Transactions")
 _Key = tuple[type, tuple[tuple[str, Any], ...]]
 
 # One client of each kind and configuration: a worker runs one task at a time, and more would be unused connections.

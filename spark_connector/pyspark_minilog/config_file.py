@@ -24,6 +24,7 @@ OWNED = {
     "transactional.id": "a stream has the id of its query. For a batch write, use the option transactionalId",
     "auto.offset.reset": "use the option startingOffsets instead",
     "enable.auto.commit": "the checkpoint holds the offsets. Leave it out",
+    "queue": "use the option queue of a stream. Leave it out",
     "group.id": "only a source stores the progress of a query in a group. Leave it out",
 }
 

@@ -16,6 +16,7 @@ from pyspark_minilog.errors import (
     DataLoss,
     InconsistentWrite,
     InvalidOption,
+    LeaseLost,
     NotAReplay,
     ReadStalled,
     SchemaChanged,
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-_OURS = InvalidOption | DataLoss | ReadStalled | SchemaChanged | InconsistentWrite | NotAReplay
+_OURS = InvalidOption | DataLoss | ReadStalled | SchemaChanged | InconsistentWrite | NotAReplay | LeaseLost
 # The setting spark.sql.execution.pyspark.udf.hideTraceback.enabled becomes this variable of Python workers. Spark reads
 # the variable when it reports an error.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"

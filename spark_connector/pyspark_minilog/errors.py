@@ -31,6 +31,10 @@ class NotAReplay(RuntimeError):
     """A generation is committed already, and this write has other content under the same number. Nothing is written."""
 
 
+class LeaseLost(RuntimeError):
+    """The lock on messages of a queue ended before they were settled. They are delivered again."""
+
+
 def refused(option: str, value: object, remedy: str) -> InvalidOption:
     """The one form of a refusal: the option as the documentation spells it, the given value, and the remedy."""
     return InvalidOption(f"option '{option}' is '{value}': {remedy}")

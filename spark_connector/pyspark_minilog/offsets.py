@@ -33,6 +33,7 @@ TOPIC_IDS_KEY = "__topic_ids"
 VERSIONS_KEY = "__schema_versions"
 LET_GO_KEY = "__let_go"
 UNREAD_KEY = "__unread"
+QUEUE_KEY = "__queue"  # of the offsets of a queue (queue_offsets.py)
 _OURS = (FROM_KEY, TOPIC_IDS_KEY, VERSIONS_KEY, LET_GO_KEY, UNREAD_KEY)
 
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
@@ -80,7 +81,13 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> SourceOffset:
-        """Reads an offset of a checkpoint. An offset in Kafka's style, without our keys, works too."""
+        """Reads an offset of a checkpoint. An offset in Kafka's style, without our keys, works too. Raises
+        InvalidOption if it is of a queue."""
+        if QUEUE_KEY in offset:
+            raise InvalidOption(
+                f"the checkpoint is of a query that reads queue '{offset[QUEUE_KEY]}': set the option 'queue', or "
+                "begin with a new checkpoint"
+            )
         topics = {topic: value for topic, value in offset.items() if topic not in _OURS}
         begun = offset.get(FROM_KEY)
         return cls(

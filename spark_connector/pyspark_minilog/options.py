@@ -32,6 +32,7 @@ from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.limits import DEFAULT_MAX_DELAY_MS, Limits
 from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, everywhere, parse_offset_spec
 from pyspark_minilog.places import OfGroup, Place, parse_start, parse_timestamp, parse_timestamps
+from pyspark_minilog.queue_options import SETTLE_QUEUE, check_settled, queue_name
 from pyspark_minilog.subscription import TopicSubscription, exactly_one
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ _SOURCE = (
     ALLOW_SECRETS,
     DELEGATION_TOKENS,
     *SUBSCRIPTIONS,
+    "queue",
     *_STREAM_ONLY,
     *_BATCH_ONLY,
     "startingOffsets",
@@ -95,6 +97,7 @@ _SINK = (
     "checkReplay",
     "transactionalId",
     "transactionVersion",
+    SETTLE_QUEUE,
     "mergeSchema",
     "createTopic",
     "keyColumns",
@@ -151,7 +154,8 @@ class SchemaOptions:
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """The options of a query that reads. `client` has the settings of the minilog client, with the servers. A stream
-    stores its progress under `group`. With `delegates` the tasks log in by delegation tokens of the driver's user."""
+    stores its progress under `group`, or leases its records from `queue`. With `delegates` the tasks log in by
+    delegation tokens of the driver's user."""
 
     client: dict[str, Any]
     subscription: TopicSubscription
@@ -167,13 +171,15 @@ class SourceOptions:
     group: str | None = None
     rows: RowOptions = RowOptions()
     delegates: bool = False
+    queue: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """The options of a query that writes. `topic` wins over the column of that name. With `check_replay` a write that
     is committed already must be the same as the present write. `checkpoint` is the folder of a streaming query, if
-    Spark passes it. `has_default_timeout`: no setting gives the time-out of a transaction."""
+    Spark passes it. The query settles the messages that it has of `settle_queue`. `has_default_timeout`: no setting
+    gives the time-out of a transaction."""
 
     client: dict[str, Any]
     topic: str | None
@@ -185,6 +191,7 @@ class SinkOptions:
     schema: SchemaOptions = SchemaOptions()
     delegates: bool = False
     has_default_timeout: bool = True
+    settle_queue: str | None = None
 
 
 def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -216,6 +223,9 @@ def parse_batch_options(given: Mapping[str, str]) -> SourceOptions:
     for option in _STREAM_ONLY:
         if option in named:
             logger.warning("option '%s' has no meaning in a batch and is ignored", option)
+    if "queue" in named:
+        remedy = "a batch settles nothing. Read the queue with spark.readStream, or leave the option out to read topics"
+        raise refused("queue", named["queue"], remedy)
     options = _source_options(named, EARLIEST)
     match options.starting:
         case OffsetSpec(option, text) as start if start.mentions(LATEST):
@@ -225,17 +235,24 @@ def parse_batch_options(given: Mapping[str, str]) -> SourceOptions:
 
 def parse_stream_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options of a streaming write. Raises InvalidOption."""
-    options = parse_sink_options(given)
+    options = parse_sink_options({key: value for key, value in given.items() if key.lower() != SETTLE_QUEUE.lower()})
     if options.transactional_id is not None:
         remedy = "the checkpoint names the stream. Leave the option out, or write batches with foreachBatch"
         raise refused("transactionalId", options.transactional_id, remedy)
     checkpoint = next((value for key, value in given.items() if key.lower() == _CHECKPOINT), None)
-    return replace(options, checkpoint=checkpoint)
+    settled = next((value for key, value in given.items() if key.lower() == SETTLE_QUEUE.lower()), None)
+    if settled is not None:
+        settled = check_settled(settled, checkpoint, exactly_once=options.exactly_once)
+    return replace(options, checkpoint=checkpoint, settle_queue=settled)
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options of a batch write. Raises InvalidOption."""
     named = _named(given, _SINK, "sink")
+    if SETTLE_QUEUE in named:
+        raise refused(
+            SETTLE_QUEUE, named[SETTLE_QUEUE], "a batch write has no messages of a queue. Use it with df.writeStream"
+        )
     topic = named.get("topic")
     if topic is not None and not topic.strip():
         raise refused("topic", topic, "name a topic, or leave the option out and give a column 'topic'")
@@ -266,24 +283,25 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
     chosen = {name: named[name] for name in SUBSCRIPTIONS if name in named}
     subscription = exactly_one(chosen)
-    starting, group = _start(named, default_start), _group(named, chosen)
+    starting, group, client = _start(named, default_start), _group(named, chosen), client_settings(named)
     if isinstance(starting, OfGroup) and group is None:
         raise refused(starting.option, starting.text, "name the group with the option minilog.group.id, too")
     return SourceOptions(
-        client=client_settings(named),
+        client=client,
         subscription=subscription,
         starting=starting,
         ending=_end(named),
         limits=_limits(named),
         min_partitions=_number(named, "minPartitions", None, 1),
         max_records_per_partition=_number(named, "maxRecordsPerPartition", None, 1),
-        fail_on_data_loss=_boolean(named, "failOnDataLoss", True),
+        fail_on_data_loss=_boolean(named, "failOnDataLoss", "queue" not in named),
         include_headers=_boolean(named, "includeHeaders", False),
         retries=_number(named, "fetchOffset.numRetries", 3, 0) or 0,
         retry_interval_ms=_number(named, "fetchOffset.retryIntervalMs", 1000, 0) or 0,
         group=group,
         rows=_row_options(named),
         delegates=_boolean(named, DELEGATION_TOKENS, False),
+        queue=queue_name(named, client["isolation.level"]),
     )
 
 

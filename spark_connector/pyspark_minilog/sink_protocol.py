@@ -45,14 +45,16 @@ _ONE_QUERY = ("checkpointlocation", "queryname")
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """The result of one task attempt. Without a part the attempt has not enlisted, and names no producer. `topics` has
-    the topics of rows that are committed already. `oldest_us` has the time of the oldest written row, by topic."""
+    """The result of one task attempt. Without a part the attempt has not enlisted, and names no producer: `attempt` is
+    the one in which it would have. `topics` has the topics of rows that are committed already. `oldest_us` has the time
+    of the oldest written row, by topic."""
 
     rows: int
     part: Enlistment | AlreadyCommitted | None = None
     winner: Winner | None = None
     topics: frozenset[str] = frozenset()
     oldest_us: Mapping[str, int] = field(default_factory=dict)
+    attempt: Attempt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,14 @@ def commit_decision(
     batch_id: int | None = None,
     digest: bytes = b"",
     check_replay: bool = True,
+    ends_empty: bool = False,
 ) -> End | Abort | None:
     """The driver's call after the reports of all tasks. None means no call.
 
-    `begun` is the coordinator's answer to the driver itself, in a batch write. `batch_id` is the micro-batch that Spark
-    commits. `digest` is the digest of the offsets of a micro-batch, or the `written_digest` of a batch write. It is
-    empty if it is not known. With `check_replay`, a committed generation must have the same content. Raises
+    `begun` is the coordinator's answer to the driver itself, in a batch write, or in a stream that settles a queue. The
+    latter `ends_empty`: it also commits a micro-batch without rows. `batch_id` is the micro-batch that Spark commits.
+    `digest` is the digest of the offsets of a micro-batch, or the `written_digest` of a batch write. It is empty if it
+    is not known. With `check_replay`, a committed generation must have the same content. Raises
     InconsistentWrite if the reports are not one whole attempt, and NotAReplay if the committed write has other content.
     In both cases nothing is committed.
     """
@@ -134,7 +138,9 @@ def commit_decision(
             before = next(part for part in (begun, *parts) if isinstance(part, AlreadyCommitted))
             _check_replay(before, Contents(_rows(reports), digest), is_stream=batch_id is not None)
         return None  # it was committed before, by another run
-    if not enlistments or not _rows(reports):  # a task that waits for long enlists before its first row
+    if not ends_empty and (
+        not enlistments or not _rows(reports)
+    ):  # a task that waits for long enlists before its first row
         return next((_abort(part) for part in (begun, *enlistments) if isinstance(part, Enlistment)), None)
     attempt = _one_attempt([*enlistments, *([begun] if isinstance(begun, Enlistment) else [])])
     if batch_id is not None and attempt.generation != batch_id:

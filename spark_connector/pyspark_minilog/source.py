@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark_minilog.batch_reader import BatchReader
     from pyspark_minilog.options import SourceOptions
+    from pyspark_minilog.queue_reader import QueueReader
     from pyspark_minilog.stream_reader import RefusedReader, StreamReader
     from pyspark_minilog.typed_rows import TypedTopics
     from pyspark_minilog.write_task import BatchWriter, StreamWriter
@@ -66,7 +67,7 @@ class DefaultSource(DataSource):
         return BatchReader(options, frame_schema(schema, rows, options), rows)
 
     @hides_traceback
-    def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> StreamReader | QueueReader | RefusedReader:  # noqa: N802 - Spark's name
         from minilog.errors import MinilogError
         from pyspark_minilog.catalog_tables import read_options
         from pyspark_minilog.options import parse_stream_options
@@ -78,6 +79,10 @@ class DefaultSource(DataSource):
             rows = self._rows(options, schema)
         except (InvalidOption, MinilogError) as refusal:
             return RefusedReader(refusal)
+        if options.queue is not None:
+            from pyspark_minilog.queue_reader import QueueReader
+
+            return QueueReader(options, frame_schema(schema, rows, options), rows)
         return StreamReader(options, frame_schema(schema, rows, options), rows)
 
     def _rows(self, options: SourceOptions, schema: StructType) -> TypedTopics | None:

@@ -56,7 +56,7 @@ _TRANSACTIONAL = {"transactional.id": "spark"}  # one producer serves all attemp
 # 12 s. A task that has read no row for the time below begins with the signs of life.
 _TIMEOUT_MS = 60_000
 _EARLY_S = 10.0
-_QUERY_ID, _BATCH_ID, _RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
+QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the micro-batch visible, once. Raises MinilogError, UnknownOutcome."""
         reports, options = _reports(messages), self._options
-        if options.exactly_once:
+        if options.settle_queue is not None:
+            from pyspark_minilog.queue_settlement import commit_settled
+
+            commit_settled(options, reports, batchId, _carry_out)
+            _tell_of_a_replay(reports)
+        elif options.exactly_once:
             decision = commit_decision(
                 reports,
                 batch_id=batchId,
@@ -191,7 +196,7 @@ def _stream_attempt(attempt_id: bytes) -> Attempt:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    properties = {name: context and context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID, _RUN_ID)}
+    properties = {name: context and context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)}
     missing = [name for name, value in properties.items() if not value]
     if missing:
         raise RuntimeError(
@@ -199,7 +204,7 @@ def _stream_attempt(attempt_id: bytes) -> Attempt:
             "streaming query? A write with exactlyOnce=false does not need it"
         )
     return stream_attempt(
-        str(properties[_QUERY_ID]), int(str(properties[_BATCH_ID])), str(properties[_RUN_ID]), attempt_id
+        str(properties[QUERY_ID]), int(str(properties[BATCH_ID])), str(properties[RUN_ID]), attempt_id
     )
 
 
@@ -218,7 +223,7 @@ def write_part(
         first = next(batches, None)
         opened = task.begun(has_rows=first is not None)
         if opened is None:  # an empty task makes no connection
-            return TaskReport(0)
+            return TaskReport(0, attempt=attempt)
         rest = batches if first is None else chain([first], batches)
         if opened.committed is not None:
             return _drained(plan, rest, opened.committed)
