@@ -252,19 +252,20 @@ def _numbers(partitions: Iterable[Partition]) -> dict[str, list[int]]:
 
 def _versions(value: object) -> dict[str, int]:
     if not isinstance(value, dict) or not all(is_number(version) for version in value.values()):
-        raise _written_later("a list of schema versions", value)
+        raise written_later("a list of schema versions", value)
     return value
 
 
 def _let_go(value: object) -> frozenset[Partition]:
     if not isinstance(value, dict) or not all(isinstance(numbers, list) for numbers in value.values()):
-        raise _written_later("a list of removed partitions", value)
+        raise written_later("a list of removed partitions", value)
     if not all(is_number(number) for numbers in value.values() for number in numbers):
-        raise _written_later("a list of removed partitions", value)
+        raise written_later("a list of removed partitions", value)
     return frozenset(Partition(topic, number) for topic, numbers in value.items() for number in numbers)
 
 
-def _written_later(what: str, value: object) -> InvalidOption:
+def written_later(what: str, value: object) -> InvalidOption:
+    """The refusal of a part of a checkpoint in an unknown form."""
     return InvalidOption(
         f"the checkpoint has {what} that minilog cannot read ({json.dumps(value)}): a newer version of minilog wrote "
         "it. Upgrade pyspark-minilog where this query runs"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.offsets import QUEUE_KEY, VERSIONS_KEY, Partition
+from pyspark_minilog.offsets import QUEUE_KEY, VERSIONS_KEY, Partition, written_later
 from pyspark_minilog.planning import SMALL_TASK_OFFSETS, PlannedRange
 
 if TYPE_CHECKING:
@@ -80,18 +80,11 @@ class QueueOffset:
                 "the checkpoint is of a query without the option 'queue', and a queue cannot go on from its offsets: "
                 "begin with a new checkpoint"
             )
-        leases = tuple(
-            QueueLease(
-                int(lease_id),
-                tuple(
-                    LeasedRange(Partition(topic, part[0]), *part[1:])
-                    for topic, parts in topics.items()
-                    for part in parts
-                ),
-            )
-            for lease_id, topics in offset[_LEASES].items()
-        )
-        return cls(offset[QUEUE_KEY], leases, dict(offset[_TOPIC_IDS]), dict(offset.get(VERSIONS_KEY, {})))
+        try:
+            leases = tuple(_lease(int(lease_id), topics) for lease_id, topics in offset[_LEASES].items())
+            return cls(offset[QUEUE_KEY], leases, dict(offset[_TOPIC_IDS]), dict(offset.get(VERSIONS_KEY, {})))
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError):
+            raise written_later("leases of a queue", offset) from None
 
     def planned(self) -> list[PlannedRange]:
         """What a batch reads: the leased ranges in order. Neighbouring ranges are one, whatever lease they are of."""
@@ -125,6 +118,11 @@ class QueueOffset:
     def name(self) -> str:
         """A name of this batch that no other batch has: no two leases of a queue have one id."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+
+def _lease(lease_id: int, topics: Mapping[str, Sequence[Sequence[int]]]) -> QueueLease:
+    ranges = [LeasedRange(Partition(topic, part[0]), *part[1:]) for topic, parts in topics.items() for part in parts]
+    return QueueLease(lease_id, tuple(ranges))
 
 
 def _by_topic(ranges: Iterable[LeasedRange]) -> dict[str, list[list[int]]]:

@@ -1,32 +1,52 @@
-"""A queue as the source of a stream: leased, read and settled, with the real Spark and real brokers."""
+"""A queue as the source of a stream, and the minilog sink that settles it, with the real Spark."""
 
 from __future__ import annotations
 
 import pathlib
 
-from tests.spark.kit import Kit, finish
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from minilog.types import QueueDescription
+from tests.spark.kit import Collected, Kit, finish, run_available, values
+
+PARTITIONS = 3
 
 
-def test_probe(kit: Kit, tmp_path: pathlib.Path) -> None:
-    source, sink = kit.topic(3), kit.topic(2)
-    for partition in range(3):
-        kit.send(source, [f"{partition}-{n}" for n in range(50)], partition)
-    frame = kit.read_stream(subscribe=source, queue="jobs", maxOffsetsPerTrigger=40)
-    query = (
-        frame.select("value")
-        .writeStream.format("minilog")
-        .option("bootstrap.servers", kit.servers)
-        .option("topic", sink)
-        .option("settleQueue", "jobs")
-        .option("checkpointLocation", str(tmp_path / "c"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    finish(query)
-    print(query.lastProgress)
-    for n in range(4):
-        print((tmp_path / "c/offsets" / str(n)).read_text())
-    print(kit.admin.describe_queue("jobs"))
-    values = sorted(bytes(r.value).decode() for r in kit.read(subscribe=sink).select("value").collect())
-    assert values == sorted(f"{p}-{n}" for p in range(3) for n in range(50))
+def start_settling(kit: Kit, frame: DataFrame, sink: str, queue: str, checkpoint: pathlib.Path) -> StreamingQuery:
+    """A copy of the queue's messages, as far as there are any now."""
+    writer = frame.select("value").writeStream.format("minilog").option("bootstrap.servers", kit.servers)
+    writer = writer.option("topic", sink).option("settleQueue", queue).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(availableNow=True).start()
+
+
+def unsettled(description: QueueDescription) -> int:
+    return sum((place.backlog or 0) + sum(part.count for part in place.ranges) for place in description.partitions)
+
+
+def test_each_message_has_its_row_once_over_all_runs_of_a_query(kit: Kit, tmp_path: pathlib.Path) -> None:
+    source, sink, queue = kit.topic(PARTITIONS), kit.topic(2), kit.new_name()
+    sent: list[str] = []
+    for run in ("one", "two"):
+        for partition in range(PARTITIONS):
+            news = [f"{run}-{partition}-{number}" for number in range(50)]
+            kit.send(source, news, partition)
+            sent += news
+        frame = kit.read_stream(subscribe=source, queue=queue, maxOffsetsPerTrigger=100)
+        query = start_settling(kit, frame, sink, queue, tmp_path / "checkpoint")
+        finish(query)
+        assert sum(progress.numInputRows for progress in query.recentProgress) == 150
+        assert values(kit.read(subscribe=sink)) == sorted(sent)
+        assert unsettled(kit.admin.describe_queue(queue)) == 0
+
+
+def test_another_sink_has_its_messages_accepted_and_a_failed_batch_gets_them_again(
+    kit: Kit, tmp_path: pathlib.Path
+) -> None:
+    source, queue = kit.topic(PARTITIONS), kit.new_name()
+    kit.send(source, [str(number) for number in range(30)])
+    frame = kit.read_stream(subscribe=source, queue=queue)
+    collected = Collected()
+    run_available(frame, collected, tmp_path / "checkpoint")
+    assert collected.values == sorted(str(number) for number in range(30))
+    assert unsettled(kit.admin.describe_queue(queue)) == 0

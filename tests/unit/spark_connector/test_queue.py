@@ -68,6 +68,11 @@ class TestOffsets:
         with pytest.raises(InvalidOption, match="a query that reads queue 'jobs'"):
             SourceOffset.from_json(OFFSET.to_json())
 
+    @pytest.mark.parametrize("leases", [[], {"x": {}}, {"1": {"orders": [[0, 1]]}}, {"1": {"orders": 5}}, None])
+    def test_leases_in_another_form_are_refused(self, leases: object) -> None:
+        with pytest.raises(InvalidOption, match="the checkpoint has leases of a queue that minilog cannot read"):
+            QueueOffset.from_json({"__queue": "jobs", "leases": leases, "topic_ids": {}})
+
     def test_a_lease_comes_with_the_names_of_its_topics(self) -> None:
         part = common_pb2.PartitionId(topic_id=uuid.UUID(ORDERS_ID).bytes, partition=1)
         answered = queue_pb2.LeasedRange(
