@@ -146,14 +146,17 @@ def test_groups(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_queues(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
-    reader.topic("orders")
+    reader.topic("orders", "parcels")
     reader.send("orders", A="tea", B="bread")
-    assert reader.runs_all("docs/guides/queues.md", ENDS) == 1
+    reader.names["spark"] = reader.spark
+    assert reader.runs_all("docs/guides/queues.md", ENDS) == 2
+    reader.finish_queries()
+    assert reader.read("parcels") == ["BREAD", "TEA"]
     printed = [line.split() for line in capfd.readouterr().out.splitlines() if line.endswith(" 1")]
     assert sorted(value for _, value, _ in printed) == ["b'bread'", "b'tea'"]
-    assert all(
-        position.backlog == 0 and not position.ranges for position in reader.admin.describe_queue("shipping").partitions
-    )
+    for queue in ("shipping", "packing"):
+        places = reader.admin.describe_queue(queue).partitions
+        assert all(place.backlog == 0 and not place.ranges for place in places)
 
 
 def test_transactions(reader: Reader) -> None:
