@@ -63,7 +63,7 @@ class QueueSource:
 
     def _lease(self, names: Mapping[bytes, str], most: int, wait_ms: int) -> tuple[QueueLease, int]:
         """One lease. An attempt without an answer may have leased: those records come again after their locks."""
-        from minilog.errors import RetriableError, UnknownOutcome
+        from minilog.errors import LevelNotReached, RetriableError, UnknownOutcome
         from minilog.v1 import queue_pb2
 
         request = queue_pb2.LeaseRequest(
@@ -79,7 +79,7 @@ class QueueSource:
                     response = calls.lease(request)
                 return leased_ranges(response, names), response.lock_duration_ms
             except (RetriableError, UnknownOutcome) as error:
-                if attempt + 1 == self._attempts:
+                if attempt + 1 == self._attempts or isinstance(error, LevelNotReached):
                     raise
                 logger.debug("queue '%s' gave no lease, and is asked again: %s", self._queue, error)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -94,9 +94,9 @@ class QueueSource:
             return True
         self._locks.let_go(batch.lease_ids)
         logger.warning(
-            "%d of the %d leases of a micro-batch of queue '%s' have ended, because it is settled, or because its locks "
-            "ended. It reads nothing, unless the query has committed it before. Messages that are "
-            "not settled are delivered again, in a later micro-batch or to another worker",
+            "%d of the %d leases of a micro-batch of queue '%s' have ended, because it is settled, or because its "
+            "locks ended. It reads nothing, unless the query has committed it before. Messages that are not settled "
+            "are delivered again, in a later micro-batch or to another worker",
             len(ended),
             len(batch.leases),
             batch.queue,

@@ -38,6 +38,16 @@ def test_a_copy_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: 
     assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "victims", [["driver"], pytest.param(["coordinator", "driver", "leader", "worker"], marks=pytest.mark.long)]
+)
+def test_a_copy_from_a_queue_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: pathlib.Path) -> None:
+    outcome = run(victims, seed=7, directory=tmp_path, queue="copies")
+    assert outcome.verdict.wrong == []
+    assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_copy_of_typed_topics_is_exactly_once_while_their_schemas_evolve(tmp_path: pathlib.Path) -> None:

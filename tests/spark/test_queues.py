@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from minilog.types import QueueDescription
-from tests.spark.kit import Collected, Kit, finish, run_available, values
+from tests.spark.kit import Collected, Kit, failing_at, finish, run_available, values, wait_until
 
 PARTITIONS = 3
+LOCK = "group.share.record.lock.duration.ms"
 
 
 def start_settling(kit: Kit, frame: DataFrame, sink: str, queue: str, checkpoint: pathlib.Path) -> StreamingQuery:
@@ -40,13 +43,24 @@ def test_each_message_has_its_row_once_over_all_runs_of_a_query(kit: Kit, tmp_pa
         assert unsettled(kit.admin.describe_queue(queue)) == 0
 
 
-def test_another_sink_has_its_messages_accepted_and_a_failed_batch_gets_them_again(
+def test_a_failed_batch_of_another_sink_reads_nothing_after_its_lock_and_the_next_one_has_its_messages(
     kit: Kit, tmp_path: pathlib.Path
 ) -> None:
-    source, queue = kit.topic(PARTITIONS), kit.new_name()
+    source, queue, checkpoint = kit.topic(PARTITIONS), kit.new_name(), tmp_path / "checkpoint"
     kit.send(source, [str(number) for number in range(30)])
     frame = kit.read_stream(subscribe=source, queue=queue)
     collected = Collected()
-    run_available(frame, collected, tmp_path / "checkpoint")
+    kit.admin.alter_queue(queue, set={LOCK: "1000"})
+    with pytest.raises(StreamingQueryException):
+        run_available(frame, failing_at(0, collected), checkpoint)
+    assert len(collected.batches[0]) == 30
+    wait_until(lambda: is_free(kit.admin.describe_queue(queue)))  # the process with its locks has gone
+    kit.admin.alter_queue(queue, set={LOCK: "60000"})
+    run_available(frame, collected, checkpoint)
+    assert collected.batches[0] == []
     assert collected.values == sorted(str(number) for number in range(30))
     assert unsettled(kit.admin.describe_queue(queue)) == 0
+
+
+def is_free(description: QueueDescription) -> bool:
+    return all(part.state == "ready" for place in description.partitions for part in place.ranges)

@@ -53,6 +53,7 @@ def main() -> int:
     masters = f"executor as a victim needs {STANDALONE} (started here) or local-cluster[2,1,1024]; default: %(default)s"
     parser.add_argument("--master", default=LOCAL, help=masters)
     parser.add_argument("--typed", action="store_true", help="typed topics, whose schemas evolve before each kill")
+    parser.add_argument("--queue", help="the copy takes its records from a queue of this name")
     parser.add_argument("--secured", action="store_true", help="a closed cluster; tasks log in by tokens of 20 s")
     parser.add_argument("--at-least-once", action="store_true", help="what the judgement is worth: it should object")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="leave logs and data in this directory")
@@ -74,6 +75,7 @@ def main() -> int:
                 at_least_once=at_least_once,
                 form=form,
                 secured=chosen.secured,
+                queue=chosen.queue,
             )
     show(outcome)
     return 1 if outcome.verdict.wrong else 0

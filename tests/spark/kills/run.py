@@ -26,6 +26,8 @@ STANDALONE = "standalone"  # a master and two workers, of our own
 RECORDS_PER_S = 20  # fewer than are copied while nobody is killed
 SHORT_TOKENS = {"delegation.token.expiry.time.ms": "20000", "delegation.token.max.lifetime.ms": "60000"}
 """Of a secured run: the tokens of its tasks are renewed, and replaced, in the middle of it."""
+QUEUE_SETTINGS = {"group.share.record.lock.duration.ms": "10000", "group.share.delivery.count.limit": "1000"}
+"""Some drivers come back before their locks end, and some after it. No message dies of kills."""
 FLOWS_WITHIN_S = 180.0
 """Until input is copied again: a driver starts in 5 s on an idle machine, in 30 s on a busy one."""
 _MORE_RECORDS = range(5, 60)
@@ -64,15 +66,20 @@ def running_scene(
     at_least_once: bool = False,
     form: Form = RECORDS,
     secured: bool = False,
+    queue: str | None = None,
 ) -> Iterator[KillScene]:
-    """Brokers with default settings, a copy from a topic to another, a writer and a reader; all gone afterwards."""
+    """Brokers with default settings, a copy from a topic to another, a writer and a reader; all gone afterwards. With
+    `queue` the copy takes its records from it."""
     with _running_brokers(directory / "brokers", secured=secured) as cluster, coordinating(cluster) as client:
         servers = cluster.bootstrap_servers
         with Admin(cluster.client) as admin:
             admin.create_topics([form.new_topic(each, PARTITIONS, 3) for each in (SOURCE, SINK)])
+            if queue:
+                admin.alter_queue(queue, set=QUEUE_SETTINGS)
         arguments = [servers, SOURCE, SINK, "--partitions", str(PARTITIONS)]
         arguments += ["--at-least-once"] if at_least_once else []
         arguments += ["--typed"] if form is ROWS else []
+        arguments += ["--queue", queue] if queue else []
         arguments += ["--config-file", str(cluster.directory / "client.properties")] if secured else []
         with contextlib.ExitStack() as stack:
             if master == STANDALONE:
@@ -139,7 +146,7 @@ def tell(scene: KillScene, outcome: CopyOutcome) -> None:
     )
 
 
-def finish(scene: KillScene, outcome: CopyOutcome) -> None:
+def finish(scene: KillScene, outcome: CopyOutcome, *, in_order: bool = True) -> None:
     """Let all input be copied, stop everything in order, and judge."""
     client = scene.cluster.client
     history = scene.writer.stop()
@@ -151,7 +158,7 @@ def finish(scene: KillScene, outcome: CopyOutcome) -> None:
     read = scene.reader.stop()
     outcome.acknowledged, outcome.read = len(history.acknowledged), sum(map(len, read.values()))
     outcome.aborted = sum(map(len, stored.values())) - sum(map(len, sink.values()))
-    outcome.verdict = _judged(history, source, sink, read, KEYS if scene.form is ROWS else None)
+    outcome.verdict = _judged(history, source, sink, read, KEYS if scene.form is ROWS else None, in_order)
     wrong = outcome.verdict.wrong
     if code != 0:
         wrong.append(f"the driver ended with {code}: {scene.copying.log.read_text()[-2000:]}")
@@ -171,8 +178,8 @@ def _catch_up(scene: KillScene, total: int) -> None:
             wait_for("one more copy", lambda seen=seen: scene.seen() > seen, FLOWS_WITHIN_S)  # type: ignore[misc]
 
 
-def _judged(history: History, source: Stored, sink: Stored, read: Stored, keys: int | None) -> Verdict:
-    verdict = judge(source, sink, keys)
+def _judged(history: History, source: Stored, sink: Stored, read: Stored, keys: int | None, in_order: bool) -> Verdict:
+    verdict = judge(source, sink, keys, in_order=in_order)
     verdict.wrong += history.judge(source)
     verdict.wrong += judge_reading(read, sink)
     verdict.wrong += [f"{value[:40]!r} was not written: {error}" for value, error in history.failed.items()]
@@ -211,13 +218,16 @@ def run(
     at_least_once: bool = False,
     form: Form = RECORDS,
     secured: bool = False,
+    queue: str | None = None,
 ) -> CopyOutcome:
     """Kill these in turn. Prints a line for each; raises AssertionError where something stands still."""
     outcome = CopyOutcome(seed)
-    scene_of = running_scene(directory, seed, master=master, at_least_once=at_least_once, form=form, secured=secured)
+    scene_of = running_scene(
+        directory, seed, master=master, at_least_once=at_least_once, form=form, secured=secured, queue=queue
+    )
     with scene_of as scene:
         for victim in victims:
             outcome.kills.append(play(scene, victim))
             tell(scene, outcome)
-        finish(scene, outcome)
+        finish(scene, outcome, in_order=queue is None)
     return outcome

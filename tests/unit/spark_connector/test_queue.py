@@ -163,8 +163,8 @@ class TestDecisions:
         assert commit_decision(reports, begun=before, batch_id=7, digest=digest, ends_empty=True) is None
         with pytest.raises(NotAReplay):
             commit_decision([TaskReport(3, before)], begun=before, batch_id=7, digest=digest, ends_empty=True)
+        other = compared_digest(b"other", before, reads=False)
         with pytest.raises(NotAReplay):
-            other = compared_digest(b"other", before, reads=False)
             commit_decision(reports, begun=before, batch_id=7, digest=other, ends_empty=True)
 
     def test_the_sink_learns_what_the_source_has_planned(self, tmp_path: pathlib.Path) -> None:

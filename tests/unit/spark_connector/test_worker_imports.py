@@ -23,6 +23,9 @@ _CASES = {
     "import pyspark_minilog.stream_reader, pyspark_minilog.clients, minilog; minilog.Consumer": {
         "minilog.aio.consumer_shell"
     },
+    "import pyspark_minilog.queue_reader, pyspark_minilog.clients, minilog; minilog.Consumer": {
+        "minilog.aio.consumer_shell"
+    },
     "import pyspark_minilog.task_rows, pyspark_minilog.batch_reader": _TYPED,
     "import pyspark_minilog.write_task, pyspark_minilog.clients, minilog; minilog.Producer": {"minilog.aio.producer"},
     "import pyspark_minilog.typed_plan, pyspark_minilog.write_task": _TYPED,
