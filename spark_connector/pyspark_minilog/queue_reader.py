@@ -5,9 +5,9 @@
     read           the leased offsets, as bounded reads
     latestOffset   with a finished batch as its start: the driver accepts the messages, unless the sink has settled them
 
-A batch whose locks have ended leaves one question, which only a task can ask, because it knows query and batch: has
-this query committed the batch before? Then the batch is settled, and Spark replays it to restore the query's state. The
-tasks read it once more, and the sink drops the rows. Else the messages are delivered again, and not in this batch.
+A replayed batch leaves one question, which only a task can ask, because it knows query and batch: has this query
+committed the batch before (queue_replay.py)? Then Spark replays it to restore the query's state. The tasks read it once
+more, whatever became of its locks, and the sink drops the rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_minilog.error_display import hides_traceback, hiding_traceback
 from pyspark_minilog.options import SourceOptions
-from pyspark_minilog.planned_batches import forget_planned, note_planned
+from pyspark_minilog.planned_batches import BatchState, forget_batch, note_batch, noted_batch
 from pyspark_minilog.planning import split
 from pyspark_minilog.queue_offsets import QueueOffset, gathered_parts
 from pyspark_minilog.read_task import ReadTask, planned, read_ranges
@@ -48,10 +48,11 @@ _AVAILABLE_NOW_WAIT_MS = 2_000
 
 @dataclass(frozen=True)
 class QueueTask(InputPartition):
-    """What one task reads, in parts. `is_lost`: only if the query has committed this batch before."""
+    """What one task reads, in parts. `is_held`: whether the locks of the batch hold."""
 
     parts: tuple[ReadTask, ...]
-    is_lost: bool = False
+    is_held: bool
+    is_replay: bool
 
 
 class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -67,7 +68,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._keeper: LoginKeeper | None = None
         self._target: Positions | None = None
         self._offered: tuple[dict[str, Any], dict[str, Any]] | None = None  # the last start, and its end
-        self._batch: tuple[QueueOffset, bool] | None = None  # the planned batch, and whether it is read
+        self._batch: tuple[QueueOffset, bool] | None = None  # the planned batch, and whether its locks hold
         self._was_last = False  # the batch that began last has only records from after an AvailableNow query's start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
@@ -116,7 +117,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one micro-batch, from its end alone. Raises MinilogError."""
         batch = self._checked(end)
-        is_read = self._is_read(batch)
+        is_held, is_replay = self._is_held(batch), self._offered is None or self._offered[1] != end
         ranges, options = batch.planned(), self._options
         if options.min_partitions is None and options.max_records_per_partition is None:
             tasks = gathered_parts(ranges)
@@ -125,7 +126,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             tasks = [((piece,),) for piece in pieces]
         login = self._login()
         return [
-            QueueTask(tuple(planned(parts, self._rows, batch.schema_versions, login)), is_lost=not is_read)  # type: ignore[arg-type]
+            QueueTask(tuple(planned(parts, self._rows, batch.schema_versions, login)), is_held, is_replay)  # type: ignore[arg-type]
             for parts in tasks
         ]
 
@@ -135,10 +136,11 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return hiding_traceback(self._read(partition))
 
     def _read(self, task: QueueTask) -> Iterator[pa.RecordBatch]:
-        if task.is_lost:
-            from pyspark_minilog.queue_replay import is_settled_by_this_batch
+        if task.is_replay or not task.is_held:
+            from pyspark_minilog.queue_replay import commitment, is_read_again
 
-            if not is_settled_by_this_batch(as_task(self._options, task.parts[0].login)):
+            before = commitment(as_task(self._options, task.parts[0].login))
+            if not is_read_again(before, is_held=task.is_held):
                 return
         for part in task.parts:
             yield from read_ranges(part, self._options, self._schema)
@@ -172,23 +174,23 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise refused("queue", self._queue, remedy)
         return read
 
-    def _is_read(self, batch: QueueOffset) -> bool:
-        """Whether this batch is read. One decision for each batch of this process: Spark may plan a batch twice, for a
-        source that its query names twice."""
+    def _is_held(self, batch: QueueOffset) -> bool:
+        """Whether the locks of this batch hold. One answer for each batch of this process: Spark may plan a batch
+        twice, for a source that its query names twice."""
         if self._batch is not None and self._batch[0] == batch:
             return self._batch[1]
-        is_read = self._driver().take_up(batch)
-        note_planned(batch.name(), reads=is_read)
-        self._batch = batch, is_read
-        return is_read
+        is_held = self._driver().take_up(batch)
+        note_batch(batch.name(), BatchState.READ if is_held else BatchState.LOST)
+        self._batch = batch, is_held
+        return is_held
 
     def _finish(self, batch: QueueOffset) -> None:
-        """Accept the messages of a batch that this process has planned, and has read. It never accepts what a former
-        driver has leased, because it cannot know whether that was read."""
+        """Accept the messages of a batch that this process has planned, and has read, unless its sink settles. It never
+        accepts what a former driver has planned, because it cannot know whether that was read."""
         if self._batch is not None and self._batch[0] == batch:
-            if self._batch[1]:
-                self._driver().finish(batch)
-            forget_planned(batch.name())
+            accepts = noted_batch(batch.name()) is not BatchState.SETTLED and self._batch[1]
+            self._driver().finish(batch, accepts=accepts)
+            forget_batch(batch.name())
             self._batch = None
         elif self._source is not None:
             self._source.accept_finished()

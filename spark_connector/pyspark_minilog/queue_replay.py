@@ -1,12 +1,18 @@
-"""A task's question about a batch of a queue whose locks have ended: has this query committed the batch before?
+"""A task's question about a batch of a queue that Spark replays: has this query committed the batch before?
 
 Spark replays a batch that the sink has committed, if the driver died before Spark noted that. The replay must give the
 same rows, for the state of the query. The sink may also have committed the batch without its messages, because the
-locks had ended then, too. Its digest shows that (queue_settlement.py).
+locks had ended. Its digest shows that (queue_settlement.py).
+
+    committed              locks held       locks ended
+    no                     read             nothing
+    with its messages      read             read
+    without its messages   nothing          nothing
 """
 
 from __future__ import annotations
 
+import enum
 import logging
 import os
 from typing import TYPE_CHECKING
@@ -21,8 +27,21 @@ logger = logging.getLogger(__name__)
 UNSETTLED = b"/unsettled"  # behind the digest of a generation that is committed without the messages of its batch
 
 
-def is_settled_by_this_batch(options: SourceOptions) -> bool:
-    """Whether this query has committed this micro-batch with its messages. Runs in a task. Raises MinilogError."""
+class Commitment(enum.Enum):
+    """How a batch was committed before."""
+
+    NONE = enum.auto()
+    SETTLED = enum.auto()
+    UNSETTLED = enum.auto()
+
+
+def is_read_again(commitment: Commitment, *, is_held: bool) -> bool:
+    """Whether a replay reads the batch. `is_held`: whether its locks hold."""
+    return commitment is Commitment.SETTLED or (commitment is Commitment.NONE and is_held)
+
+
+def commitment(options: SourceOptions) -> Commitment:
+    """How this query has committed this micro-batch. Runs in a task. Raises MinilogError."""
     from pyspark import TaskContext
 
     from minilog import Admin
@@ -35,20 +54,22 @@ def is_settled_by_this_batch(options: SourceOptions) -> bool:
     context = TaskContext.get()
     query_id, batch = (context and context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
     if not query_id or not batch:
-        return False
+        return Commitment.NONE
     name, generation = STREAM_PREFIX + query_id, int(batch)
     try:
         with lend(Admin, options.client) as admin:
             last = admin.describe_transaction(name).listing.last_committed_generation
         if last != generation:
-            return False
+            return Commitment.NONE
         # Of another run in a committed generation, this enlists nothing (docs/spec/transactions.md § Enlist).
         with lend(Transactions, options.client) as transactions:
             answer = transactions.enlist(Attempt(name, generation, os.urandom(16), os.urandom(16)))
     except TransactionalIdNotFound:
-        return False  # another sink, or the first batch of this one
+        return Commitment.NONE  # another sink, or the first batch of this one
     except AuthorizationFailed as error:
-        logger.warning("the batch reads nothing, though this query may have committed it: %s", error)
-        return False
-    digest = answer.contents.offsets_digest if isinstance(answer, AlreadyCommitted) and answer.contents else b""
-    return isinstance(answer, AlreadyCommitted) and not digest.endswith(UNSETTLED)
+        logger.warning("the replay of a batch does not know whether this query has committed it: %s", error)
+        return Commitment.NONE
+    if not isinstance(answer, AlreadyCommitted):
+        return Commitment.NONE
+    digest = b"" if answer.contents is None else answer.contents.offsets_digest
+    return Commitment.UNSETTLED if digest.endswith(UNSETTLED) else Commitment.SETTLED

@@ -25,7 +25,7 @@ from pyspark_minilog.checkpoint import digest_of, offset_lines
 from pyspark_minilog.errors import InconsistentWrite, InvalidOption, LeaseLost, refused
 from pyspark_minilog.offsets import QUEUE_KEY
 from pyspark_minilog.options import SinkOptions
-from pyspark_minilog.planned_batches import is_read
+from pyspark_minilog.planned_batches import BatchState, note_batch, noted_batch
 from pyspark_minilog.queue_offsets import QueueOffset
 from pyspark_minilog.queue_options import SETTLE_QUEUE
 from pyspark_minilog.queue_replay import UNSETTLED
@@ -106,6 +106,7 @@ def commit_settled(
             winner = _settled(options, begun, batch.leased) if reads else Winner(begun.producer_id, ())
             decision = replace(decision, winners=(*decision.winners, winner))
         carry_out(options, decision)
+        note_batch(batch.leased.name(), BatchState.SETTLED)
     except BaseException:
         if isinstance(begun, Enlistment):
             carry_out(options, Abort(begun.attempt, begun.coordinator_epoch))
@@ -143,13 +144,13 @@ def _unreadable(checkpoint: str, batch_id: int, why: str) -> InvalidOption:
 
 
 def _was_read(leased: QueueOffset) -> bool:
-    reads = is_read(leased.name())
-    if reads is None:
+    state = noted_batch(leased.name())
+    if state is None:
         raise InconsistentWrite(
             f"the source of queue '{leased.queue}' has left no note in SPARK_LOCAL_DIRS of this driver about leases "
             f"{leased.lease_ids}: do the Python processes of the driver have other folders? Nothing is committed"
         )
-    return reads
+    return state is not BatchState.LOST
 
 
 def _attempt(reports: Sequence[TaskReport | None]) -> Attempt:

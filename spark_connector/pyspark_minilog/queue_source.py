@@ -2,7 +2,7 @@
 
 lease     records for the next batch, until there are no more or a limit is reached
 take_up   the batch begins, or begins again after a restart: its locks begin anew, or have ended
-finish    the batch is done. A sink that settles has settled it. Else the driver accepts it now: at least once
+finish    the batch is done. Unless the sink has settled it, the driver accepts it now: at least once
 """
 
 from __future__ import annotations
@@ -122,9 +122,12 @@ class QueueSource:
         for refusal in refusals:
             logger.debug("queue '%s': nothing to give back: %s", held.queue, refusal)
 
-    def finish(self, batch: QueueOffset) -> None:
-        """The batch is done: accept its messages, unless the sink has settled them."""
-        self._unaccepted[batch.name()] = batch
+    def finish(self, batch: QueueOffset, *, accepts: bool) -> None:
+        """The batch is done."""
+        if accepts:
+            self._unaccepted[batch.name()] = batch
+        else:
+            self._locks.let_go(batch.lease_ids)
         self.accept_finished()
 
     def accept_finished(self) -> None:
@@ -142,7 +145,11 @@ class QueueSource:
                     return
             else:
                 for refusal in refusals:
-                    logger.debug("queue '%s': the sink has settled this, or its lock ended: %s", batch.queue, refusal)
+                    logger.warning(
+                        "queue '%s': these messages are delivered again, since their lock ended: %s",
+                        batch.queue,
+                        refusal,
+                    )
             self._locks.let_go(batch.lease_ids)
             del self._unaccepted[name]
 

@@ -258,6 +258,35 @@ def test_what_a_dead_driver_has_settled_and_not_committed_is_taken_over(
     assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
 
 
+def test_a_lock_that_an_abort_brings_back_settles_nothing_that_was_not_read(
+    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock ends while a dead driver's transaction settles. Its abort gives the messages to their lease again."""
+    scene.lock(SHORT_LOCK_MS)
+    first = Driver(scene, tmp_path / "one", monkeypatch)
+    scene.send("a", "b")
+    assert first.plan(0)
+    written = first.write(0, first.read(0))
+    with monkeypatch.context() as dying:
+        dying.setattr("pyspark_minilog.write_task._carry_out", _dies)
+        with pytest.raises(KeyboardInterrupt):
+            first.commit(0, written)
+    first.die()
+    time.sleep(2 * SHORT_LOCK_MS / 1000)
+    scene.lock(3 * SHORT_LOCK_MS)
+    second = Driver(scene, tmp_path / "two", monkeypatch)
+    assert second.read(0) == []
+    second.commit(0, second.write(0, []))  # it takes over, and so aborts the transaction of the first
+    second.die()
+    wait_until(lambda: _leases(scene))
+    third = Driver(scene, tmp_path / "three", monkeypatch)
+    assert third.read(0) == [], "the locks hold, but the batch is committed without its messages"
+    third.commit(0, third.write(0, []))
+    wait_until(lambda: third.plan(1))
+    third.whole(1)
+    assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
+
+
 def test_a_batch_without_rows_settles_its_messages_and_supersedes_the_driver_before(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,10 +19,10 @@ from pyspark_minilog.options import (
     parse_stream_options,
     parse_stream_sink_options,
 )
-from pyspark_minilog.planned_batches import forget_planned, is_read, note_planned
+from pyspark_minilog.planned_batches import BatchState, forget_batch, note_batch, noted_batch
 from pyspark_minilog.planning import PlannedRange
 from pyspark_minilog.queue_offsets import LeasedRange, QueueLease, QueueOffset, gathered_parts, leased_ranges
-from pyspark_minilog.queue_replay import UNSETTLED
+from pyspark_minilog.queue_replay import UNSETTLED, Commitment, is_read_again
 from pyspark_minilog.queue_settlement import compared_digest, queue_batch
 from pyspark_minilog.sink_protocol import Abort, End, TaskReport, commit_decision, stream_attempt
 
@@ -167,17 +167,28 @@ class TestDecisions:
         with pytest.raises(NotAReplay):
             commit_decision(reports, begun=before, batch_id=7, digest=other, ends_empty=True)
 
-    def test_the_sink_learns_what_the_source_has_planned(self, tmp_path: pathlib.Path) -> None:
+    def test_source_and_sink_of_a_driver_learn_of_each_other(self, tmp_path: pathlib.Path) -> None:
         driver = {"SPARK_LOCAL_DIRS": f"{tmp_path}/one,{tmp_path}/two"}
-        assert is_read("batch", driver) is None
-        note_planned("batch", reads=True, environment=driver)
-        assert is_read("batch", driver) is True
-        note_planned("batch", reads=False, environment=driver)
-        assert is_read("batch", driver) is False
-        assert is_read("batch", {"SPARK_LOCAL_DIRS": f"{tmp_path}/other"}) is is_read("batch", {}) is None
-        forget_planned("batch", driver)
-        forget_planned("batch", driver)
-        assert is_read("batch", driver) is None
+        assert noted_batch("batch", driver) is None
+        for state in BatchState:
+            note_batch("batch", state, driver)
+            assert noted_batch("batch", driver) is state
+        assert noted_batch("batch", {"SPARK_LOCAL_DIRS": f"{tmp_path}/other"}) is noted_batch("batch", {}) is None
+        forget_batch("batch", driver)
+        forget_batch("batch", driver)
+        assert noted_batch("batch", driver) is None
+
+    @pytest.mark.parametrize(
+        ("before", "held", "ended"),
+        [
+            (Commitment.NONE, True, False),
+            (Commitment.SETTLED, True, True),
+            (Commitment.UNSETTLED, False, False),
+        ],
+    )
+    def test_a_replay_reads_what_the_first_run_has_read(self, before: Commitment, held: bool, ended: bool) -> None:
+        assert is_read_again(before, is_held=True) is held
+        assert is_read_again(before, is_held=False) is ended
 
 
 class TestOptions:
