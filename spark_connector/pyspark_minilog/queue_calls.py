@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from minilog.config import parse_config
-from minilog.errors import MinilogError
+from minilog.errors import MinilogError, RetriableError, UnknownOutcome
 from minilog.limits import MAX_SETTLEMENTS, parts_of
 from minilog.net.coordinators_of import QUEUES_TOPIC_NAME, coordinator_partition
 from minilog.net.network_client import NetworkClient
@@ -16,6 +17,10 @@ from minilog.queues.client import Queues
 from minilog.sync.loop import shared_loop
 from minilog.transactions import Enlistment, WrittenPartition
 from minilog.v1 import coordinator_pb2, queue_pb2
+
+logger = logging.getLogger(__name__)
+
+_RENEWALS = 4  # each tries for seconds. A renewal that comes twice does no harm
 
 
 class QueueCalls:
@@ -43,14 +48,23 @@ class QueueCalls:
         return self._loop.run(self._queues.lease(request)).response
 
     def renew(self, queue: str, lease_ids: Sequence[int]) -> tuple[set[int], int]:
-        """Begin the locks of leases anew. Returns the ids of those that have ended, and the time of a lock."""
+        """Begin the locks of leases anew. Returns the ids of those that have ended, and the time of a lock. It asks
+        again while the coordinator moves to another broker."""
         ended: set[int] = set()
         lock_ms = 0
         for part in parts_of(lease_ids, MAX_SETTLEMENTS):
-            response = self._loop.run(self._queues.renew(queue, part)).response
+            response = self._renewed(queue, part)
             ended |= set(response.ended_lease_ids)
             lock_ms = response.lock_duration_ms
         return ended, lock_ms
+
+    def _renewed(self, queue: str, lease_ids: Sequence[int]) -> queue_pb2.RenewLeasesResponse:
+        for _ in range(_RENEWALS - 1):
+            try:
+                return self._loop.run(self._queues.renew(queue, lease_ids)).response
+            except (RetriableError, UnknownOutcome) as error:
+                logger.debug("the locks of queue '%s' were not renewed, and are tried again: %s", queue, error)
+        return self._loop.run(self._queues.renew(queue, lease_ids)).response
 
     def settle(self, queue: str, settlements: Sequence[queue_pb2.Settlement]) -> list[MinilogError]:
         """Settle each of these by itself. Returns the refusals."""
