@@ -48,6 +48,7 @@ SETTINGS = {
 KINDS = ("leave", "kill", "stop", "hang")
 HEALTHY = 5
 DRAINS_WITHIN_S = 60.0
+LETTERS_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +205,18 @@ def _unsettled(admin: Admin, partitions: int) -> int | None:
 
 
 def _letters(cluster: Cluster) -> Counter[Place]:
-    """How many committed dead letters each record has."""
+    """How many committed dead letters each record has. The transaction of a worker that was killed ends by its
+    time-out, and readers wait behind it."""
     letters: Counter[Place] = Counter()
-    with admin_of(cluster) as admin, Consumer({**cluster.client, "isolation.level": "read_committed"}) as consumer:
+    client = {**cluster.client, "isolation.level": "read_committed"}
+    reading = {**cluster.client, "isolation.level": "read_uncommitted"}
+    with Admin(reading) as admin, Consumer(client) as consumer:
         partitions = [TopicPartition(LETTERS, number) for number in range(LETTER_PARTITIONS)]
         ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))
         consumer.assign([TopicPartition(at.topic, at.partition, 0, end) for at, end in ends.items()])
+        deadline_s = time.monotonic() + LETTERS_WITHIN_S
         while not consumer.finished():
+            assert time.monotonic() < deadline_s, "a transaction of dead letters is open for too long"
             headers = [dict(record.headers) for record in consumer.poll(timeout=1.0)]
             letters.update((int(one[PARTITION_HEADER] or b""), int(one[OFFSET_HEADER] or b"")) for one in headers)
     return letters

@@ -16,14 +16,21 @@ from minilog.queues.dead_letters import CarryDeadLetters, letter_of
 from minilog.queues.leases import DeadLetterTopic
 from minilog.queues.message import Message
 
+TRANSACTION_TIMEOUT_MS = 60_000  # a transaction takes less than a second where brokers answer
 _WARNING_PAUSE_MS = 60_000.0  # between two warnings: each letter is tried again every few seconds
 _log = logging.getLogger(__name__)
 
 
 def carrying_config(config: ClientConfig, transactional_id: str) -> ClientConfig:
-    """The settings of the producer: those of the worker, with transactions."""
+    """The settings of the producer: those of the worker, with transactions. Where a worker dies, readers of the
+    dead-letter topic wait until its transaction times out."""
     return dataclasses.replace(
-        config, queue="", acks=ACKS_ALL, enable_idempotence=True, transactional_id=transactional_id
+        config,
+        queue="",
+        acks=ACKS_ALL,
+        enable_idempotence=True,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=config.transaction_timeout_ms or TRANSACTION_TIMEOUT_MS,
     )
 
 

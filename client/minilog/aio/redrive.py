@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minilog.aio.consumer import Consumer
+from minilog.aio.dead_letters import TRANSACTION_TIMEOUT_MS
 from minilog.aio.producer import Producer
 from minilog.errors import InvalidArgument, UnknownTopicOrPartition
 from minilog.net.runtime import Runtime
@@ -38,7 +39,8 @@ class Redrive:
         reading = {**config, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
         self._letters = Consumer({**reading, "group.id": name}, runtime)
         self._originals = Consumer(reading, runtime)
-        self._producer = Producer({**config, "transactional.id": name}, runtime)
+        writing = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, **config, "transactional.id": name}
+        self._producer = Producer(writing, runtime)
         self._written = self._gone = 0
 
     async def run(self, max_letters: int | None) -> Redriven:

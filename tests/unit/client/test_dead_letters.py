@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from minilog.aio.dead_letters import carrying_config
+from minilog.config import parse_queue_config
 from minilog.errors import InvalidRecordState
 from minilog.queues.dead_letters import CarryDeadLetters, letter_of
 from minilog.queues.leases import DeadLetterTopic
@@ -164,3 +166,12 @@ def test_a_letter_says_where_its_record_was_and_why_it_died() -> None:
     ]
     assert letter_of(message, copies_record=True) == (b"key", b"value", [("trace", b"1"), *marks])
     assert letter_of(message, copies_record=False) == (None, b"", marks)
+
+
+@pytest.mark.parametrize(("given", "expected_ms"), [({}, 60_000), ({"transaction.timeout.ms": 5_000}, 5_000)])
+def test_readers_of_the_letters_do_not_wait_long_behind_a_worker_that_died(
+    given: dict[str, object], expected_ms: int
+) -> None:
+    config = parse_queue_config({"bootstrap.servers": "h:1", "queue": "jobs", **given})
+    carrying = carrying_config(config, "jobs-dead-letters-1")
+    assert (carrying.transaction_timeout_ms, carrying.transactional_id) == (expected_ms, "jobs-dead-letters-1")
