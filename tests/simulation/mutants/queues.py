@@ -185,6 +185,8 @@ def the_dead_live_again() -> Patches:
     delivered = partition_queue._delivered
 
     def mutant(current: Range, after: Delivery) -> Range | None:
-        return delivered(replace(current, death_reason=None, delivery_count=1), after)
+        if current.death_reason is None:
+            return delivered(current, after)
+        return delivered(replace(current, death_reason=None), after._replace(limit=1 << 30))
 
     return [(partition_queue, "_delivered", mutant)]
