@@ -10,7 +10,7 @@ import asyncio
 import logging
 
 from minilog.aio.producer_shell import ProducerShell
-from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced
+from minilog.errors import InvalidTxnState, MinilogError
 from minilog.transactions.client import Transactions
 from minilog.transactions.messages import AlreadyCommitted, Attempt, Enlistment, Winner
 
@@ -45,7 +45,7 @@ class Participation:
             answer = await self._transactions.enlist(attempt, task=task, expires=expires)
             if isinstance(answer, Enlistment):
                 self._shell.begin(answer)
-                self._keeper = self._shell.spawn(self._keep_alive(answer))
+                self._keeper = self._shell.spawn(self._transactions.keep_alive_until_fenced(answer, self._shell.fail))
                 self._enlistment = answer
                 return answer
         finally:
@@ -85,14 +85,3 @@ class Participation:
         if self._keeper is not None:
             self._keeper.cancel()
             self._keeper = None
-
-    async def _keep_alive(self, enlistment: Enlistment) -> None:
-        while True:
-            await asyncio.sleep(enlistment.keep_alive_ms / 1000.0)
-            try:
-                await self._transactions.keep_alive(enlistment)
-            except ProducerFenced as error:
-                self._shell.fail(error)
-                return
-            except MinilogError as error:
-                _log.debug("the sign of life of producer %d failed, trying again: %s", enlistment.producer_id, error)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from minilog.aio.joint_transaction import JointTransaction as AsyncJointTransaction
 from minilog.aio.participation import Participation as AsyncParticipation
 from minilog.aio.producer_shell import ProducerShell
 from minilog.aio.transaction import Transaction as AsyncTransaction
@@ -156,3 +157,39 @@ class Transactions:
         return self._loop.run(
             self._transactions.abort(attempt, list(producer_ids), coordinator_epoch=coordinator_epoch)
         )
+
+
+class JointTransaction:
+    """A transaction with many writers, at the program that begins it and commits it, such as Spark's driver.
+    minilog.aio.joint_transaction describes it."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._loop = shared_loop()
+        self._cluster = NetworkClient(parse_config(config), SYSTEM_RUNTIME)
+        self._transaction = AsyncJointTransaction(self._cluster)
+
+    def begin(self, attempt: Attempt) -> Enlistment | AlreadyCommitted:
+        """Enlist, and give signs of life from then on. The attempt takes over from earlier attempts."""
+        return self._loop.run(self._transaction.begin(attempt))
+
+    def commit_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store the next offsets to read: `group` gets them at the commit, and not before."""
+        self._loop.run(self._transaction.commit_offsets(group, offsets))
+
+    def commit(self, winners: Sequence[Winner], contents: Contents, *, coordinator_epoch: int) -> TransactionOutcome:
+        """Commit the records of these writers, and the offsets. Waits like Transactions.commit."""
+        return self._loop.run(self._transaction.commit(winners, contents, coordinator_epoch=coordinator_epoch))
+
+    def abort(self) -> TransactionOutcome:
+        """Abort the records of all writers, and the offsets. COMMITTED if the commit took place before."""
+        return self._loop.run(self._transaction.abort())
+
+    def close(self) -> None:
+        """End the signs of life, and close the connections. A second call does nothing."""
+        self._loop.close(self._close)
+
+    async def _close(self) -> None:
+        try:
+            await self._transaction.leave()
+        finally:
+            await self._cluster.close()

@@ -4,9 +4,10 @@ meaning."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 
-from minilog.errors import InvalidTxnState, MinilogError, UnknownOutcome
+from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, UnknownOutcome
 from minilog.net.coordinator_client import CoordinatorClient
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from minilog.net.network_client import NetworkClient
@@ -28,6 +29,7 @@ from minilog.transactions.messages import (
 )
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 
+_log = logging.getLogger(__name__)
 _MARKERS_SHARE = 2  # of request.timeout.ms: the answer "becoming visible" is to arrive before the call is given up
 _AGAIN_S = 0.05  # between two questions, where the first one took no time
 
@@ -70,6 +72,19 @@ class Transactions:
             timeout_ms=self._config.request_timeout_ms,
             changes=False,
         )
+
+    async def keep_alive_until_fenced(self, enlistment: Enlistment, fenced: Callable[[ProducerFenced], None]) -> None:
+        """Send signs of life until the caller cancels this call. `fenced` gets the error of a producer that has ended,
+        and then this call returns."""
+        while True:
+            await asyncio.sleep(enlistment.keep_alive_ms / 1000.0)
+            try:
+                await self.keep_alive(enlistment)
+            except ProducerFenced as error:
+                fenced(error)
+                return
+            except MinilogError as error:
+                _log.debug("the sign of life of producer %d failed, trying again: %s", enlistment.producer_id, error)
 
     async def commit(
         self,
