@@ -7,5 +7,6 @@ disables that for all of them. So this module, and what it imports, stays light:
 from pyspark_minilog.helpers import read, read_stream
 from pyspark_minilog.observation import Observation, observe
 from pyspark_minilog.source import DefaultSource
+from pyspark_minilog.transaction_block import TransactionBlock, transaction
 
-__all__ = ["DefaultSource", "Observation", "observe", "read", "read_stream"]
+__all__ = ["DefaultSource", "Observation", "TransactionBlock", "observe", "read", "read_stream", "transaction"]

@@ -29,9 +29,13 @@ def read_stream(
 def _options(
     topic: str, columns: Sequence[str] | None, where: str | None, options: Mapping[str, object]
 ) -> dict[str, str]:
-    more = {name.replace("_", "."): _text(value) for name, value in options.items()}
     chosen = {} if columns is None else {"columns": _in_words(columns)}
-    return {"subscribe": topic, **chosen, **({} if where is None else {"where": where}), **more}
+    return {"subscribe": topic, **chosen, **({} if where is None else {"where": where}), **option_texts(options)}
+
+
+def option_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as Spark takes them, from keyword arguments with an underscore for each dot."""
+    return {name.replace("_", "."): _text(value) for name, value in options.items()}
 
 
 def _in_words(columns: Sequence[str]) -> str:

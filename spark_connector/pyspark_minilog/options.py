@@ -98,6 +98,7 @@ _SINK = (
     "transactionalId",
     "transactionVersion",
     SETTLE_QUEUE,
+    "transaction",
     "mergeSchema",
     "createTopic",
     "keyColumns",
@@ -105,6 +106,8 @@ _SINK = (
     "numPartitions",
     "replicationFactor",
 )
+# A block decides these for all of its writes.
+_OF_BLOCKS = ("exactlyOnce", "checkReplay", "transactionalId", "transactionVersion")
 _OF_NEW_TOPICS = ("keyColumns", "timestampColumn", "numPartitions", "replicationFactor")
 
 _NO_PATH = {
@@ -179,13 +182,15 @@ class SinkOptions:
     """The options of a query that writes. `topic` wins over the column of that name. With `check_replay` a write that
     is committed already must be the same as the present write. `checkpoint` is the folder of a streaming query, if
     Spark passes it. The query settles the messages that it has of `settle_queue`. `has_default_timeout`: no setting
-    gives the time-out of a transaction."""
+    gives the time-out of a transaction. `transaction` is the folder of the transaction block that the write belongs
+    to."""
 
     client: dict[str, Any]
     topic: str | None
     exactly_once: bool = True
     transactional_id: str | None = None
     transaction_version: int = 0
+    transaction: str | None = None
     check_replay: bool = True
     checkpoint: str | None = None
     schema: SchemaOptions = SchemaOptions()
@@ -239,6 +244,9 @@ def parse_stream_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if options.transactional_id is not None:
         remedy = "the checkpoint names the stream. Leave the option out, or write batches with foreachBatch"
         raise refused("transactionalId", options.transactional_id, remedy)
+    if options.transaction is not None:
+        remedy = "a stream is a transaction of its own. Write with df.write inside of the block, in foreachBatch"
+        raise refused("transaction", options.transaction, remedy)
     checkpoint = next((value for key, value in given.items() if key.lower() == _CHECKPOINT), None)
     settled = next((value for key, value in given.items() if key.lower() == SETTLE_QUEUE.lower()), None)
     if settled is not None:
@@ -253,6 +261,10 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise refused(
             SETTLE_QUEUE, named[SETTLE_QUEUE], "a batch write has no messages of a queue. Use it with df.writeStream"
         )
+    for option in _OF_BLOCKS:
+        if "transaction" in named and option in named:
+            remedy = "the block of pyspark_minilog.transaction decides it for all of its writes. Leave the option out"
+            raise refused(option, named[option], remedy)
     topic = named.get("topic")
     if topic is not None and not topic.strip():
         raise refused("topic", topic, "name a topic, or leave the option out and give a column 'topic'")
@@ -273,6 +285,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         exactly_once=exactly_once,
         transactional_id=transactional_id and transactional_id.strip(),
         transaction_version=_number(named, "transactionVersion", 0, 0) or 0,
+        transaction=named.get("transaction"),
         check_replay=_boolean(named, "checkReplay", True),
         schema=_schema_options(named),
         delegates=_boolean(named, DELEGATION_TOKENS, False),

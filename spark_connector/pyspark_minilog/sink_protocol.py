@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -39,6 +40,13 @@ from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 STREAM_PREFIX = "spark-"
 BATCH_PREFIX = "spark-write-"
 _MARK_BYTES = 16
+_DIGEST_BYTES = 32  # of SHA-256. The digest of a batch write has the mark of its micro-batch behind it
+_OTHER_OFFSETS = "come from other offsets"
+_OTHER_TOPICS = "went to other topics, or have other columns,"
+_OTHER_WRITE = (
+    "Perhaps another write has the same version: give it another transactionVersion or transactionalId, or write both "
+    "in one block of pyspark_minilog.transaction"
+)
 # Spark refuses two running queries of one driver with the same value of one of these options.
 _ONE_QUERY = ("checkpointlocation", "queryname")
 
@@ -47,7 +55,7 @@ _ONE_QUERY = ("checkpointlocation", "queryname")
 class TaskReport:
     """The result of one task attempt. Without a part the attempt has not enlisted, and names no producer: `attempt` is
     the one in which it would have. `topics` has the topics of rows that are committed already. `oldest_us` has the time
-    of the oldest written row, by topic."""
+    of the oldest written row, by topic. `micro_batch` is the `micro_batch_mark` of a batch write."""
 
     rows: int
     part: Enlistment | AlreadyCommitted | None = None
@@ -55,6 +63,7 @@ class TaskReport:
     topics: frozenset[str] = frozenset()
     oldest_us: Mapping[str, int] = field(default_factory=dict)
     attempt: Attempt | None = None
+    micro_batch: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,21 @@ def written_digest(columns: Iterable[str], topic_ids: Iterable[bytes]) -> bytes:
     return hashlib.sha256(json.dumps(written).encode()).digest()
 
 
+def micro_batch_mark(query_run_id: str | None, batch_id: str | None) -> bytes:
+    """The name of a micro-batch in one run of its query, for the batch writes of a foreachBatch. Empty outside of one.
+    A program may set another job group in the place of Spark's run id: that one is no UUID."""
+    try:
+        run_id = uuid.UUID(query_run_id or "")
+    except ValueError:
+        return b""
+    return hashlib.sha256(json.dumps([run_id.hex, batch_id]).encode()).digest()[:_MARK_BYTES] if batch_id else b""
+
+
+def of_micro_batch(digest: bytes, reports: Iterable[TaskReport | None]) -> bytes:
+    """The digest of a batch write, with the mark of the micro-batch that its tasks ran in."""
+    return digest + next((report.micro_batch for report in reports if report and report.micro_batch), b"")
+
+
 def commit_decision(
     reports: Sequence[TaskReport | None],
     *,
@@ -134,9 +158,15 @@ def commit_decision(
                 f"committed, and {len(enlistments)} tasks that it is open: did a command forget it meanwhile? Nothing "
                 "more is committed"
             )
+        before = next(part for part in (begun, *parts) if isinstance(part, AlreadyCommitted))
+        _check_other_micro_batch(before, digest)
         if check_replay:
-            before = next(part for part in (begun, *parts) if isinstance(part, AlreadyCommitted))
-            _check_replay(before, Contents(_rows(reports), digest), is_stream=batch_id is not None)
+            check_same_content(
+                before,
+                Contents(_rows(reports), digest),
+                differs=_OTHER_OFFSETS if batch_id is not None else _OTHER_TOPICS,
+                advice=_OTHER_WRITE,
+            )
         return None  # it was committed before, by another run
     if not ends_empty and (
         not enlistments or not _rows(reports)
@@ -156,25 +186,40 @@ def _rows(reports: Sequence[TaskReport | None]) -> int:
     return sum(report.rows for report in reports if report is not None)
 
 
-def _check_replay(before: AlreadyCommitted, now: Contents, *, is_stream: bool) -> None:
-    """Raises NotAReplay. It does not compare a fact that is not known of one of the two."""
+def check_same_content(before: AlreadyCommitted, now: Contents, *, differs: str, advice: str) -> None:
+    """Raises NotAReplay. It does not compare a fact that is not known of one of the two. `differs` tells how rows with
+    another digest differ, and `advice` what else may be the cause."""
     held = before.contents
     if held is None:
         return
     if held.rows != now.rows:
-        differs = f"the committed write has {held.rows} rows, and this write has {now.rows} rows"
-    elif held.offsets_digest and now.offsets_digest and held.offsets_digest != now.offsets_digest:
-        those = "come from other offsets" if is_stream else "went to other topics, or have other columns,"
-        differs = f"the {held.rows} committed rows {those} than the rows of this write"
+        difference = f"the committed write has {held.rows} rows, and this write has {now.rows} rows"
+    elif held.offsets_digest and now.offsets_digest and _digest(held) != _digest(now):
+        difference = f"the {held.rows} committed rows {differs} than the rows of this write"
     else:
         return
     raise NotAReplay(
-        f"{before.attempt} is committed already, and this write is no replay of it: {differs}. Nothing is written now. "
-        "Perhaps somebody set the checkpoint back, or restored it: put the checkpoint back as it was after that "
-        "batch, or begin with a new checkpoint behind the written records. Perhaps another write has the same "
-        "version: give it another transactionVersion or transactionalId. If this is the same work, and it does not "
-        "have the same number of rows each time, set checkReplay to false"
+        f"{before.attempt} is committed already, and this write is no replay of it: {difference}. Nothing is written "
+        "now. Perhaps somebody set the checkpoint back, or restored it: put the checkpoint back as it was after that "
+        f"batch, or begin with a new checkpoint behind the written records. {advice}. If this is the same work, and "
+        "it does not have the same number of rows each time, set checkReplay to false"
     )
+
+
+def _digest(contents: Contents) -> bytes:
+    return contents.offsets_digest[:_DIGEST_BYTES]
+
+
+def _check_other_micro_batch(before: AlreadyCommitted, digest: bytes) -> None:
+    """Raises NotAReplay if the same micro-batch, in the same run of its query, has committed the generation. Spark runs
+    a micro-batch once in a run, so this is another write and no replay."""
+    mark = digest[_DIGEST_BYTES:]
+    if mark and before.contents is not None and before.contents.offsets_digest[_DIGEST_BYTES:] == mark:
+        raise NotAReplay(
+            f"another write of this micro-batch has committed {before.attempt}, and this write would be taken for its "
+            "replay. Nothing is written now. Write both in one block of pyspark_minilog.transaction, which commits "
+            "all its writes at once, or give each write a transactionalId of its own"
+        )
 
 
 def abort_decision(

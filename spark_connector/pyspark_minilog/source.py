@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_minilog.batch_reader import BatchReader
+    from pyspark_minilog.block_writer import BlockWriter
     from pyspark_minilog.options import SourceOptions
     from pyspark_minilog.queue_reader import QueueReader
     from pyspark_minilog.stream_reader import RefusedReader, StreamReader
@@ -100,7 +101,7 @@ class DefaultSource(DataSource):
         return rows
 
     @hides_traceback
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | BlockWriter:
         from pyspark_minilog.options import parse_sink_options
         from pyspark_minilog.sink import refuse_overwrite
         from pyspark_minilog.typed_sink import plan_write
@@ -109,7 +110,12 @@ class DefaultSource(DataSource):
         options = parse_sink_options(self.options)
         if overwrite:
             raise refuse_overwrite()
-        return BatchWriter(options, plan_write(schema, options)).begin()
+        plan = plan_write(schema, options)
+        if options.transaction is not None:
+            from pyspark_minilog.block_writer import begin_write
+
+            return begin_write(options, plan, options.transaction)
+        return BatchWriter(options, plan).begin()
 
     @hides_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802

@@ -14,7 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,6 +32,8 @@ from pyspark_minilog.sink_protocol import (
     abort_decision,
     batch_attempt,
     commit_decision,
+    micro_batch_mark,
+    of_micro_batch,
     stream_attempt,
     written_digest,
 )
@@ -104,26 +106,27 @@ class BatchWriter(DataSourceArrowWriter):
             case None:
                 return Written(write_batches(options, self._plan, iterator))
             case AlreadyCommitted():
-                return Written(_drained(self._plan, iterator, self._begun))
+                report = drained(self._plan, iterator, self._begun)
             case begun:
-                return Written(write_part(options, self._plan, iterator, begun.attempt, expires=True))
+                report = write_part(options, self._plan, iterator, begun.attempt, expires=True)
+        return Written(replace(report, micro_batch=_micro_batch()))
 
     @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all rows visible. Raises MinilogError, and UnknownOutcome if the outcome is not known."""
-        reports = _reports(messages)
+        reports = reports_of(messages)
         options = self._options
-        digest = written_digest(self._plan.columns, _topic_ids(options, reports))
+        digest = of_micro_batch(written_digest(self._plan.columns, topic_ids(options, reports)), reports)
         _carry_out(
             options, commit_decision(reports, begun=self._begun, digest=digest, check_replay=options.check_replay)
         )
         _tell_of_a_replay(reports)
-        _tell_of_old_rows(options, reports)
+        tell_of_old_rows(options, reports)
 
     @hides_traceback
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give the write up. None of its rows ever becomes visible, unless the write was committed."""
-        _give_up(self._options, abort_decision(_reports(messages), begun=self._begun))
+        _give_up(self._options, abort_decision(reports_of(messages), begun=self._begun))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -151,7 +154,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the micro-batch visible, once. Raises MinilogError, UnknownOutcome."""
-        reports, options = _reports(messages), self._options
+        reports, options = reports_of(messages), self._options
         if options.settle_queue is not None:
             from pyspark_minilog.queue_settlement import commit_settled
 
@@ -166,13 +169,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
             _carry_out(options, decision)
             _tell_of_a_replay(reports)
-        _tell_of_old_rows(options, reports)
+        tell_of_old_rows(options, reports)
 
     @hides_traceback
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Give this attempt up. Its rows never become visible, unless it was committed."""
         if self._options.exactly_once:
-            reports = _reports(messages)
+            reports = reports_of(messages)
             _give_up(self._options, abort_decision(reports) or self._unreported(reports, batchId))
 
     def _unreported(self, reports: Sequence[TaskReport | None], batch_id: int) -> Abort | None:
@@ -215,18 +218,21 @@ def write_part(
     attempt: Attempt,
     *,
     expires: bool = False,
+    first_task: int = 0,
 ) -> TaskReport:
     """Write one task's part of a transaction. On an error it aborts its producer, and raises the first error of any
-    row."""
+    row. `first_task` is the number of the first task of this write in its attempt."""
     batches = (batch for batch in batches if batch.num_rows)
-    with TaskPart(lambda stack: _open_part(options, attempt, stack, expires=expires), _EARLY_S) as task:
+    with TaskPart(
+        lambda stack: _open_part(options, attempt, stack, _task(first_task), expires=expires), _EARLY_S
+    ) as task:
         first = next(batches, None)
         opened = task.begun(has_rows=first is not None)
         if opened is None:  # an empty task makes no connection
             return TaskReport(0, attempt=attempt)
         rest = batches if first is None else chain([first], batches)
         if opened.committed is not None:
-            return _drained(plan, rest, opened.committed)
+            return drained(plan, rest, opened.committed)
         rows, oldest = _send(opened.producer, plan, rest)
         return TaskReport(rows, opened.enlistment, opened.participation.finish(), oldest_us=oldest)
 
@@ -241,16 +247,17 @@ class _OpenPart:
     committed: AlreadyCommitted | None
 
 
-def _open_part(options: SinkOptions, attempt: Attempt, stack: ExitStack, *, expires: bool) -> _OpenPart:
+def _open_part(
+    options: SinkOptions, attempt: Attempt, stack: ExitStack, task: int | None, *, expires: bool
+) -> _OpenPart:
     from minilog import Producer
     from minilog.transactions import AlreadyCommitted
     from pyspark_minilog.clients import lend
 
-    silence = {"transaction.timeout.ms": str(_TIMEOUT_MS)} if options.has_default_timeout else {}
-    settings = {**options.client, **silence, **_OWNED_SETTINGS, **_TRANSACTIONAL}
+    settings = {**with_timeout(options), **_OWNED_SETTINGS, **_TRANSACTIONAL}
     producer = stack.enter_context(lend(Producer, settings))
     participation = stack.enter_context(producer.participation())
-    part = participation.begin(attempt, task=_task(), expires=expires)
+    part = participation.begin(attempt, task=task, expires=expires)
     if isinstance(part, AlreadyCommitted):
         return _OpenPart(producer, participation, None, part)
     return _OpenPart(producer, participation, part, None)
@@ -293,15 +300,31 @@ def _send(
     return rows, oldest
 
 
-def _task() -> int | None:
+def with_timeout(options: SinkOptions) -> dict[str, Any]:
+    """The client's settings, with the connector's time-out of a transaction if no setting gives one."""
+    silence = {"transaction.timeout.ms": str(_TIMEOUT_MS)} if options.has_default_timeout else {}
+    return {**options.client, **silence}
+
+
+def _task(first_task: int) -> int | None:
     """The number of this part of the write. Of several task attempts at one part, one can win."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return None if context is None else context.partitionId()
+    return None if context is None else first_task + context.partitionId()
 
 
-def _drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], committed: AlreadyCommitted) -> TaskReport:
+def _micro_batch() -> bytes:
+    """The mark of the micro-batch whose foreachBatch this task writes for, or nothing."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return b""
+    return micro_batch_mark(context.getLocalProperty(_RUN_ID), context.getLocalProperty(_BATCH_ID))
+
+
+def drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], committed: AlreadyCommitted) -> TaskReport:
     """Read all rows without writing any, and report their number and topics."""
     rows, topics = 0, frozenset[str]()
     for batch in batches:
@@ -313,11 +336,11 @@ def _drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], comm
 # -- the driver
 
 
-def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport | None]:
+def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport | None]:
     return [message.report if isinstance(message, Written) else None for message in messages]
 
 
-def _topic_ids(options: SinkOptions, reports: Sequence[TaskReport | None]) -> set[bytes]:
+def topic_ids(options: SinkOptions, reports: Sequence[TaskReport | None]) -> set[bytes]:
     """The ids of the topics that the tasks wrote to. If the write is committed already: of the topics of its rows."""
     written = {
         partition.topic_id for report in reports if report and report.winner for partition in report.winner.partitions
@@ -347,7 +370,7 @@ def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
             _give_up(options, decision)
 
 
-def _tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None]) -> None:
+def tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None]) -> None:
     """Warn of old rows. The write is committed and correct, and must not fail here."""
     oldest: dict[str, int] = {}
     for report in reports:

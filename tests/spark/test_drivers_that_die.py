@@ -40,7 +40,9 @@ class Write:
     def begin(self) -> BatchWriter:
         options = {"bootstrap.servers": self._servers, "topic": self._topic}
         name = {"transactionalid": f"{self._topic}-write", "transactionversion": str(self._version)}
-        return DefaultSource({**options, **name}).writer(SCHEMA, overwrite=False)
+        writer = DefaultSource({**options, **name}).writer(SCHEMA, overwrite=False)
+        assert isinstance(writer, BatchWriter)
+        return writer
 
     @staticmethod
     def task(writer: BatchWriter, *rows: str) -> WriterCommitMessage:

@@ -1,0 +1,141 @@
+"""The decisions of a transaction block, without I/O and without Spark: docs/spec/connector.md § 6.7.
+
+    caller                          call, and time of it                      then
+    the block, at its begin         Enlist: the attempt has begun             ALREADY: no task of the block writes
+    a write, `writer()`             it takes a number in the block
+    a task                          Enlist, in the block's attempt            as in sink_protocol.py
+    a write, `commit`               no call: it hands its winners over        (hand_over)
+    the block, at its end           End, with the winners of all writes       (joint_end)
+                                    nothing, after ALREADY                    it raises unless this is a replay
+    the block, after an exception   Abort of the attempt
+
+The winners of a write are in the hand-over that Spark's commit of the write makes. So a write that failed, or that is
+not over, has none. The block knows how many writes have begun. It commits nothing if a hand-over is missing.
+
+A task number of the coordinator names one part of the attempt's work, and of several producers with one number one can
+win. So each write of the block has task numbers of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from minilog.transactions import AlreadyCommitted, Attempt, Contents, Winner, WrittenPartition
+from pyspark_minilog.errors import InconsistentWrite
+from pyspark_minilog.sink_protocol import End, TaskReport, check_same_content, commit_decision
+
+TASKS_PER_WRITE = 2**20
+MAX_WRITES = 2**11 - 1  # the coordinator's task numbers are below 2**31
+FUNCTION = "pyspark_minilog.transaction"
+
+
+@dataclass(frozen=True, slots=True)
+class BegunBlock:
+    """The facts of a block that its writes need. With `is_committed` no task writes anything. `servers` are those of
+    the block, sorted: a write to another cluster is none of its transaction."""
+
+    attempt: Attempt
+    is_committed: bool
+    servers: tuple[str, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "transactional_id": self.attempt.transactional_id,
+                "generation": self.attempt.generation,
+                "attempt_id": self.attempt.attempt_id.hex(),
+                "run_id": self.attempt.run_id.hex(),
+                "is_committed": self.is_committed,
+                "servers": self.servers,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> BegunBlock:
+        named = json.loads(text)
+        attempt_id, run_id = (bytes.fromhex(named[name]) for name in ("attempt_id", "run_id"))
+        attempt = Attempt(named["transactional_id"], named["generation"], attempt_id, run_id)
+        return cls(attempt, named["is_committed"], tuple(named["servers"]))
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The result of one write. `digest` is the `written_digest` of the write."""
+
+    rows: int
+    digest: bytes
+    winners: tuple[Winner, ...] = ()
+    coordinator_epoch: int = 0
+
+    def to_json(self) -> str:
+        winners = [
+            [winner.producer_id, [[at.topic_id.hex(), at.partition, at.last_sequence] for at in winner.partitions]]
+            for winner in self.winners
+        ]
+        epoch = self.coordinator_epoch
+        return json.dumps({"rows": self.rows, "digest": self.digest.hex(), "winners": winners, "epoch": epoch})
+
+    @classmethod
+    def from_json(cls, text: str) -> HandOver:
+        named = json.loads(text)
+        winners = tuple(
+            Winner(producer_id, tuple(WrittenPartition(bytes.fromhex(topic_id), *rest) for topic_id, *rest in places))
+            for producer_id, places in named["winners"]
+        )
+        return cls(named["rows"], bytes.fromhex(named["digest"]), winners, named["epoch"])
+
+
+def block_attempt(name: str, batch_id: int, run_id: str, attempt_id: bytes) -> Attempt:
+    """One attempt at a block. In a foreachBatch the run id is that of the query, and otherwise a random one."""
+    return Attempt(name, batch_id, attempt_id, run_id.encode())
+
+
+def hand_over(reports: Sequence[TaskReport | None], block: BegunBlock, digest: bytes) -> HandOver:
+    """The result of a write whose tasks have all reported. Raises InconsistentWrite if the reports are not those of one
+    write in the block's attempt."""
+    begun = AlreadyCommitted(block.attempt, None) if block.is_committed else None
+    decision = commit_decision(reports, begun=begun, check_replay=False)
+    rows = sum(report.rows for report in reports if report is not None)
+    if not isinstance(decision, End):
+        if rows and not block.is_committed:
+            raise InconsistentWrite(f"another run has committed {block.attempt} while this block was writing")
+        return HandOver(rows, digest)
+    if decision.attempt != block.attempt:
+        raise InconsistentWrite(f"tasks wrote in different attempts: {block.attempt}, and {decision.attempt}")
+    return HandOver(rows, digest, decision.winners, decision.coordinator_epoch)
+
+
+def joint_end(
+    attempt: Attempt, begun_count: int, writes: Mapping[int, HandOver], offsets: Iterable[tuple[str, str, int, int]]
+) -> End:
+    """The commit of a block. `writes` are the hand-overs by the number of the write, of `begun_count` writes. `offsets`
+    are (group, topic, partition, offset). Raises InconsistentWrite if a hand-over is missing."""
+    if missing := [number + 1 for number in range(begun_count) if number not in writes]:
+        raise InconsistentWrite(
+            f"{attempt} has {begun_count} writes, and number {', '.join(map(str, missing))} of them failed, or is not "
+            f"over: let its exception leave the block of {FUNCTION}, and end all writes inside of the block. Nothing "
+            "of the block is committed"
+        )
+    results = [writes[number] for number in range(begun_count)]
+    winners = tuple(winner for result in results for winner in result.winners)
+    contents = Contents(sum(result.rows for result in results), _digest(results, offsets))
+    return End(attempt, winners, contents, max((result.coordinator_epoch for result in results), default=0))
+
+
+def check_replayed_block(before: AlreadyCommitted, now: Contents) -> None:
+    """Raises NotAReplay if a committed block has other content than this one."""
+    check_same_content(
+        before,
+        now,
+        differs="went to other topics, have other columns, or came with other offsets for a group",
+        advice=f"Perhaps another block of {FUNCTION} has the same name: give each block a name of its own",
+    )
+
+
+def _digest(results: Iterable[HandOver], offsets: Iterable[tuple[str, str, int, int]]) -> bytes:
+    """It does not depend on the order of the writes. A write without rows does not count."""
+    content = [sorted(result.digest.hex() for result in results if result.rows), sorted(offsets)]
+    return hashlib.sha256(json.dumps(content).encode()).digest()

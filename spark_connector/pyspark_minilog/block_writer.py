@@ -1,0 +1,99 @@
+"""The writer of `df.write` inside of a transaction block (docs/spec/connector.md § 6.7).
+
+Its tasks write in the attempt of the block. Its commit makes nothing visible: it hands the winners over to the block.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pyspark_minilog.block_folder import OPTION, BlockFolder
+from pyspark_minilog.block_protocol import TASKS_PER_WRITE, BegunBlock, hand_over
+from pyspark_minilog.error_display import hides_traceback
+from pyspark_minilog.errors import refused
+from pyspark_minilog.options import SinkOptions
+from pyspark_minilog.sink import SinkPlan
+from pyspark_minilog.sink_protocol import written_digest
+from pyspark_minilog.task_login import TaskLogin, as_task, task_login
+from pyspark_minilog.write_task import Written, drained, reports_of, tell_of_old_rows, topic_ids, write_part
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_minilog.typed_plan import TypedPlan
+
+logger = logging.getLogger(__name__)
+
+
+class BlockWriter(DataSourceArrowWriter):
+    """The driver has one instance for the whole write, and Spark pickles it to the tasks."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        plan: SinkPlan | TypedPlan,
+        folder: BlockFolder,
+        number: int,
+        block: BegunBlock,
+        login: TaskLogin | None,
+    ) -> None:
+        self._options = options
+        self._plan = plan
+        self._folder = folder
+        self._number = number
+        self._block = block
+        self._login = login
+
+    @hides_traceback
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Send the rows of one task. Raises InvalidOption, MinilogError."""
+        from minilog.transactions import AlreadyCommitted
+
+        if self._block.is_committed:
+            return Written(drained(self._plan, iterator, AlreadyCommitted(self._block.attempt, None)))
+        options = as_task(self._options, self._login)
+        first_task = self._number * TASKS_PER_WRITE
+        return Written(write_part(options, self._plan, iterator, self._block.attempt, first_task=first_task))
+
+    @hides_traceback
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Hand the winners over to the block. Raises InvalidOption, InconsistentWrite, MinilogError."""
+        reports = reports_of(messages)
+        digest = written_digest(self._plan.columns, topic_ids(self._options, reports))
+        self._folder.hand_over(self._number, hand_over(reports, self._block, digest))
+        tell_of_old_rows(self._options, reports)
+
+    @hides_traceback
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The block does not get this write, so it commits nothing."""
+        self._folder.take_back(self._number)
+
+
+def begin_write(options: SinkOptions, plan: SinkPlan | TypedPlan, path: str) -> BlockWriter:
+    """Begin a write of the block with this folder, on the driver and before any task. Raises InvalidOption,
+    MinilogError."""
+    login = task_login(options)
+    folder = BlockFolder(path)
+    number, block = folder.begin()
+    if block.servers != servers_of(options):
+        raise refused(
+            OPTION,
+            path,
+            f"its block writes to the brokers {', '.join(block.servers)}, and this write names "
+            f"{', '.join(servers_of(options))}. Take the connection from tx.options",
+        )
+    return BlockWriter(options, plan, folder, number, block, login)
+
+
+def servers_of(options: SinkOptions) -> tuple[str, ...]:
+    """The brokers that the options name, sorted."""
+    from minilog.addresses import address_text
+    from minilog.config import parse_config
+    from pyspark_minilog.config_file import with_file
+
+    servers = parse_config(with_file(options.client)).bootstrap_servers
+    return tuple(sorted(address_text(server) for server in servers))

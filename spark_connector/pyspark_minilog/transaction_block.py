@@ -1,0 +1,247 @@
+"""`transaction(spark, name, batch_id)`: one commit for several writes of a foreachBatch (docs/spec/connector.md § 6.7).
+
+The block runs in the user's process on the driver. It enlists before any task, gives signs of life between the writes,
+and commits the winners of all writes in one request. block_protocol.py decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from pyspark_minilog.helpers import option_texts
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pyspark.sql import SparkSession
+
+    from minilog import TopicPartition
+    from minilog.sync.transaction import JointTransaction
+    from minilog.transactions import AlreadyCommitted, Attempt
+    from minilog.types import GroupMetadata
+    from pyspark_minilog.block_folder import BlockFolder
+    from pyspark_minilog.options import SinkOptions
+
+logger = logging.getLogger(__name__)
+
+_QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
+_CHECK_REPLAY = "checkReplay"
+
+
+def transaction(spark: SparkSession, name: str, batch_id: int, **options: object) -> TransactionBlock:
+    """One transaction for all writes of a `with` block, on the driver, for example in `foreachBatch`.
+
+    `name` is the transactional id, and `batch_id` the number that foreachBatch gives. Each batch of a name is committed
+    once. In the block, `df.write` takes `tx.options`. At the end of the block all rows and offsets become visible
+    together. An exception in the block aborts them. If an earlier run has committed the batch, the block writes
+    nothing.
+
+    `options` are options of the sink for all writes, with an underscore for each dot:
+    `transaction(spark, "orders", batch_id, bootstrap_servers="127.0.0.1:9092")`."""
+    return TransactionBlock(spark, name, batch_id, option_texts(options))
+
+
+class TransactionBlock:
+    """The transaction of a `with` block. `transaction` makes it and describes it."""
+
+    def __init__(self, spark: SparkSession, name: str, batch_id: int, options: Mapping[str, str]) -> None:
+        self._attempt = _attempt(spark, name, batch_id)
+        self._given = dict(options)
+        self._open: _OpenBlock | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of each write of the block: those of the block, and its transaction."""
+        return {**_of_writes(self._given), "transaction": self._opened().folder.path}
+
+    @property
+    def is_committed(self) -> bool:
+        """True if an earlier run has committed this batch. Then the block writes nothing, and may leave its writes
+        out."""
+        return self._opened().committed is not None
+
+    def commit_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store the next offsets to read as part of the transaction: `group` gets them at its commit, and not before.
+
+        Raises the error of the group's coordinator, and then the block commits nothing."""
+        self._opened().commit_offsets(group, offsets)
+
+    def __enter__(self) -> Self:
+        from pyspark_minilog.errors import InvalidOption
+
+        if self._open is not None:
+            raise InvalidOption(
+                "a block of pyspark_minilog.transaction is for one use: make another one for each batch"
+            )
+        self._open = _OpenBlock.begin(self._attempt, self._given)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        block = self._opened()
+        try:
+            if kind is not None:
+                block.give_up()
+                return
+            try:
+                block.end()
+            except BaseException:
+                block.give_up()
+                raise
+        finally:
+            block.close()
+
+    def _opened(self) -> _OpenBlock:
+        if self._open is None:
+            from minilog.errors import InvalidTxnState
+
+            raise InvalidTxnState(
+                "the block has not begun: use it as `with pyspark_minilog.transaction(spark, name, batch_id) as tx:`"
+            )
+        return self._open
+
+
+class _OpenBlock:
+    """A block that has begun. `committed` is the coordinator's answer if an earlier run has committed the batch."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        folder: BlockFolder,
+        joint: JointTransaction,
+        committed: AlreadyCommitted | None,
+        *,
+        checks_replay: bool,
+    ) -> None:
+        self.folder = folder
+        self.committed = committed
+        self._attempt = attempt
+        self._joint = joint
+        self._checks_replay = checks_replay
+        self._offsets: list[tuple[str, str, int, int]] = []
+
+    @classmethod
+    def begin(cls, attempt: Attempt, given: Mapping[str, str]) -> Self:
+        """Enlist. Raises InvalidOption, MinilogError."""
+        from minilog.sync.transaction import JointTransaction
+        from minilog.transactions import AlreadyCommitted
+        from pyspark_minilog.block_folder import BlockFolder
+        from pyspark_minilog.block_protocol import BegunBlock
+        from pyspark_minilog.block_writer import servers_of
+        from pyspark_minilog.config_file import with_file
+        from pyspark_minilog.write_task import with_timeout
+
+        options = _block_options(given)
+        folder, joint = BlockFolder.create(), JointTransaction(with_file(with_timeout(options)))
+        try:
+            answer = _enlist(joint, attempt)
+            committed = answer if isinstance(answer, AlreadyCommitted) else None
+            folder.open(BegunBlock(attempt, committed is not None, servers_of(options)))
+        except BaseException:
+            joint.close()
+            folder.remove()
+            raise
+        return cls(attempt, folder, joint, committed, checks_replay=options.check_replay)
+
+    def commit_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, int]) -> None:
+        group_id = group if isinstance(group, str) else group.group_id
+        if self.committed is None:
+            self._joint.commit_offsets(group, offsets)
+        self._offsets += [(group_id, place.topic, place.partition, offset) for place, offset in offsets.items()]
+
+    def end(self) -> None:
+        """Commit. Raises InconsistentWrite, NotAReplay, MinilogError, and UnknownOutcome if the outcome is not
+        known."""
+        from minilog.transactions import TransactionOutcome
+        from pyspark_minilog.block_protocol import check_replayed_block, joint_end
+
+        begun_count, writes = self.folder.close()
+        end = joint_end(self._attempt, begun_count, writes, self._offsets)
+        if self.committed is not None:
+            if begun_count and self._checks_replay:
+                check_replayed_block(self.committed, end.contents)
+            sentence = "an earlier run committed %s: this run does not write its %s rows again"
+            logger.warning(sentence, self._attempt, end.contents.rows)
+            return
+        outcome = self._joint.commit(end.winners, end.contents, coordinator_epoch=end.coordinator_epoch)
+        if outcome is not TransactionOutcome.COMMITTED:
+            logger.warning("%s is committed, but some partitions do not show it yet", self._attempt)
+
+    def give_up(self) -> None:
+        """Abort. If the coordinator does not answer, its time-out or the next attempt ends the transaction."""
+        from minilog.errors import MinilogError
+        from minilog.transactions import TransactionOutcome
+
+        if self.committed is not None:
+            return
+        try:
+            outcome = self._joint.abort()
+        except MinilogError as error:
+            sentence = "%s is not aborted yet, and its time-out or the next attempt will abort it: %s"
+            logger.warning(sentence, self._attempt, error)
+            return
+        if outcome is TransactionOutcome.COMMITTED:
+            logger.warning("%s was committed before the abort came: nothing has changed", self._attempt)
+
+    def close(self) -> None:
+        """End the signs of life, and remove the folder. A write that still runs fails then."""
+        try:
+            self._joint.close()
+        finally:
+            self.folder.remove()
+
+
+def _attempt(spark: SparkSession, name: str, batch_id: int) -> Attempt:
+    """Raises InvalidOption if name or number cannot name a transaction."""
+    from pyspark_minilog.block_protocol import block_attempt
+    from pyspark_minilog.errors import InvalidOption
+
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidOption("a block of pyspark_minilog.transaction needs a name: give the transactional id as text")
+    if not isinstance(batch_id, int) or batch_id < 0:
+        raise InvalidOption(
+            f"a block of pyspark_minilog.transaction needs a whole number of 0 or more, not {batch_id!r}: give the "
+            "batch id of foreachBatch"
+        )
+    return block_attempt(name.strip(), batch_id, _run_id(spark) or str(uuid.uuid4()), os.urandom(16))
+
+
+def _run_id(spark: SparkSession) -> str | None:
+    """Spark's id of this run of the query, in a foreachBatch. With it the coordinator knows a later run of the query,
+    and refuses this one from then on. A session of Spark Connect has no such id."""
+    context = getattr(spark, "sparkContext", None)
+    if context is None or context.getLocalProperty(_QUERY_ID) is None:
+        return None
+    try:
+        return str(uuid.UUID(context.getLocalProperty(_RUN_ID) or ""))
+    except ValueError:  # the program has set another job group
+        return None
+
+
+def _block_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options of all writes. Raises InvalidOption, also for an option that no write of a block may have."""
+    from pyspark_minilog.options import parse_sink_options
+
+    parse_sink_options({**_of_writes(given), "transaction": "a new one"})
+    return parse_sink_options(given)
+
+
+def _of_writes(given: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in given.items() if name.lower() != _CHECK_REPLAY.lower()}
+
+
+def _enlist(joint: JointTransaction, attempt: Attempt) -> object:
+    from minilog.errors import StaleGeneration
+
+    try:
+        return joint.begin(attempt)
+    except StaleGeneration as error:
+        raise StaleGeneration(
+            f"{error} If two blocks of pyspark_minilog.transaction in one foreachBatch have this name, give each a "
+            "name of its own"
+        ) from None
