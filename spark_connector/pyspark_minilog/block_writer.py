@@ -23,6 +23,7 @@ from pyspark_minilog.write_task import Written, drained, reports_of, tell_of_old
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from pyspark_minilog.typed_plan import TypedPlan
 
@@ -73,10 +74,11 @@ class BlockWriter(DataSourceArrowWriter):
         self._folder.take_back(self._number)
 
 
-def begin_write(options: SinkOptions, plan: SinkPlan | TypedPlan, path: str) -> BlockWriter:
-    """Begin a write of the block with this folder, on the driver and before any task. Raises InvalidOption,
-    MinilogError."""
-    login = task_login(options)
+def begin_write(options: SinkOptions, schema: StructType, path: str) -> BlockWriter:
+    """Begin a write of the block with this folder, on the driver and before any task. The block counts it first, so it
+    commits nothing without it. Raises InvalidOption, InvalidRecord, MinilogError."""
+    from pyspark_minilog.typed_sink import plan_write
+
     folder = BlockFolder(path)
     number, block = folder.begin()
     if block.servers != servers_of(options):
@@ -86,7 +88,7 @@ def begin_write(options: SinkOptions, plan: SinkPlan | TypedPlan, path: str) -> 
             f"its block writes to the brokers {', '.join(block.servers)}, and this write names "
             f"{', '.join(servers_of(options))}. Take the connection from tx.options",
         )
-    return BlockWriter(options, plan, folder, number, block, login)
+    return BlockWriter(options, plan_write(schema, options), folder, number, block, task_login(options))
 
 
 def servers_of(options: SinkOptions) -> tuple[str, ...]:

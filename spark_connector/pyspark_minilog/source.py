@@ -110,12 +110,11 @@ class DefaultSource(DataSource):
         options = parse_sink_options(self.options)
         if overwrite:
             raise refuse_overwrite()
-        plan = plan_write(schema, options)
         if options.transaction is not None:
             from pyspark_minilog.block_writer import begin_write
 
-            return begin_write(options, plan, options.transaction)
-        return BatchWriter(options, plan).begin()
+            return begin_write(options, schema, options.transaction)
+        return BatchWriter(options, plan_write(schema, options)).begin()
 
     @hides_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
