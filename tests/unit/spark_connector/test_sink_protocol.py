@@ -19,6 +19,8 @@ from pyspark_minilog.sink_protocol import (
     attempt_mark,
     batch_attempt,
     commit_decision,
+    micro_batch_mark,
+    of_micro_batch,
     stream_attempt,
     written_digest,
 )
@@ -164,6 +166,38 @@ class TestReplays:
     def test_a_batch_write_without_rows_is_no_re_run_of_one_that_had_some(self) -> None:
         with pytest.raises(NotAReplay, match="the committed write has 5 rows, and this write has 0 rows"):
             commit_decision([EMPTY], begun=AlreadyCommitted(ATTEMPT, Contents(5)))
+
+
+class TestTwoWritesOfAMicroBatch:
+    """They would look like a write and its replay, if they have as many rows, the same columns and the same topic."""
+
+    RUNS = ("48f69cd2-d387-4522-a678-ca482945e4de", "4ac46c70-3197-4961-a99a-423ce3e641e4")
+    WRITTEN = written_digest(["value"], [b"a" * 16])
+
+    def mark(self, run: int = 0, batch: str = "7") -> bytes:
+        return micro_batch_mark(self.RUNS[run], batch)
+
+    def test_the_second_one_is_refused(self) -> None:
+        digest = of_micro_batch(self.WRITTEN, [EMPTY, TaskReport(4, micro_batch=self.mark())])
+        with pytest.raises(NotAReplay, match=r"another write of this micro-batch.*pyspark_minilog\.transaction"):
+            commit_decision([already(4, Contents(4, digest))], digest=digest, check_replay=False)
+
+    @pytest.mark.parametrize(("run", "batch"), [(1, "7"), (0, "8")])
+    def test_another_run_of_the_query_replays_it(self, run: int, batch: str) -> None:
+        held = Contents(4, self.WRITTEN + self.mark())
+        assert commit_decision([already(4, held)], digest=self.WRITTEN + self.mark(run, batch)) is None
+
+    def test_and_so_does_a_write_of_no_micro_batch(self) -> None:
+        for held, now in ((self.WRITTEN, self.WRITTEN + self.mark()), (self.WRITTEN + self.mark(), self.WRITTEN)):
+            assert commit_decision([already(4, Contents(4, held))], digest=now) is None
+
+    @pytest.mark.parametrize(("group", "batch"), [(None, "7"), ("my jobs", "7"), (RUNS[0], None)])
+    def test_a_job_group_of_the_program_names_no_micro_batch(self, group: str | None, batch: str | None) -> None:
+        assert micro_batch_mark(group, batch) == b""
+        assert of_micro_batch(self.WRITTEN, [TaskReport(4, micro_batch=b""), None]) == self.WRITTEN
+
+    def test_the_coordinator_takes_a_digest_with_a_mark(self) -> None:
+        assert len(self.WRITTEN + self.mark()) <= 64
 
 
 class TestOffsetsOfACheckpoint:
