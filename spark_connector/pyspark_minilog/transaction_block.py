@@ -71,11 +71,11 @@ class TransactionBlock:
         self._opened().commit_offsets(group, offsets)
 
     def __enter__(self) -> Self:
-        from pyspark_minilog.errors import InvalidOption
+        from minilog.errors import InvalidTxnState
 
         if self._open is not None:
-            raise InvalidOption(
-                "a block of pyspark_minilog.transaction is for one use: make another one for each batch"
+            raise InvalidTxnState(
+                "this block has begun before: call pyspark_minilog.transaction() again for another one"
             )
         self._open = _OpenBlock.begin(self._attempt, self._given)
         return self
