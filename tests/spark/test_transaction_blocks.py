@@ -50,6 +50,66 @@ def offsets(kit: Kit, group: str) -> dict[str, int]:
     return {place.topic: place.offset for place in kit.admin.describe_group(group).offsets}
 
 
+class TestBlocks:
+    def test_two_writes_to_one_topic_are_one_transaction(self, kit: Kit) -> None:
+        topic = kit.topic(partitions=2)
+        with block(kit, topic) as tx:
+            for _ in range(2):
+                write(rows(kit), topic, tx.options)
+                assert values(kit.read(subscribe=topic)) == []
+        assert values(kit.read(subscribe=topic)) == sorted([*"0123"] * 2)
+
+    def test_other_rows_under_a_committed_number_are_refused(self, kit: Kit) -> None:
+        topic, other = kit.topic(), kit.topic()
+        copy_in_block(kit, rows(kit), topic, topic)
+        for frame, target in ((rows(kit, 5), topic), (rows(kit), other)):
+            with pytest.raises(NotAReplay, match=r"another block of pyspark_minilog\.transaction has the same name"):
+                copy_in_block(kit, frame, topic, target)
+        copy_in_block(kit, rows(kit, 5), topic, topic, checkReplay=False)
+        assert [values(kit.read(subscribe=each)) for each in (topic, other)] == [[*"0123"], []]
+
+    def test_a_write_that_failed_is_not_left_out(self, kit: Kit) -> None:
+        topic = kit.topic()
+        failing = rows(kit).select(
+            f.when(f.col("value") == "3", f.raise_error(f.lit("no"))).otherwise("a").alias("value")
+        )
+        for frame in (failing, rows(kit).selectExpr("1 AS value")):  # in a task, and before any task
+            tx = block(kit, topic).__enter__()
+            with pytest.raises(PySparkException):
+                write(frame, topic, tx.options)
+            write(rows(kit), topic, tx.options)
+            with pytest.raises(InconsistentWrite, match="has 2 writes, and number 1 of them failed, or is not over"):
+                tx.__exit__(None, None, None)
+        assert values(kit.read(subscribe=topic)) == []
+        assert not held_up(kit, topic)
+
+    def test_an_older_driver_commits_nothing(self, kit: Kit) -> None:
+        topic = kit.topic()
+        older = block(kit, topic).__enter__()
+        write(rows(kit), topic, older.options)
+        newer = block(kit, topic).__enter__()
+        with pytest.raises(ProducerFenced):
+            older.__exit__(None, None, None)
+        write(rows(kit, 2), topic, newer.options)
+        newer.__exit__(None, None, None)
+        assert values(kit.read(subscribe=topic)) == ["0", "1"]
+
+    def test_a_block_without_rows_commits_its_offsets(self, kit: Kit) -> None:
+        topic = kit.topic()
+        with block(kit, topic, 5) as tx:
+            write(rows(kit, 0), topic, tx.options)
+            tx.commit_offsets(topic, {TopicPartition(topic, 0): 7})
+        assert offsets(kit, topic) == {topic: 7}
+
+    def test_a_write_behind_the_block_is_refused(self, kit: Kit) -> None:
+        topic = kit.topic()
+        with block(kit, topic) as tx:
+            options = tx.options
+        with pytest.raises(PySparkException, match=r"no block of pyspark_minilog\.transaction is open there"):
+            write(rows(kit), topic, options)
+        assert not pathlib.Path(options["transaction"]).exists()
+
+
 class Copy:
     """A query that copies a topic into two topics, two records a batch, and stores its offsets."""
 
@@ -166,63 +226,3 @@ class TestQueries:
         writes = 1
         run_available(frame, take, tmp_path)
         assert values(kit.read(subscribe=sink)) == ["a"]
-
-
-class TestBlocks:
-    def test_two_writes_to_one_topic_are_one_transaction(self, kit: Kit) -> None:
-        topic = kit.topic(partitions=2)
-        with block(kit, topic) as tx:
-            for _ in range(2):
-                write(rows(kit), topic, tx.options)
-                assert values(kit.read(subscribe=topic)) == []
-        assert values(kit.read(subscribe=topic)) == sorted([*"0123"] * 2)
-
-    def test_other_rows_under_a_committed_number_are_refused(self, kit: Kit) -> None:
-        topic, other = kit.topic(), kit.topic()
-        copy_in_block(kit, rows(kit), topic, topic)
-        for frame, target in ((rows(kit, 5), topic), (rows(kit), other)):
-            with pytest.raises(NotAReplay, match=r"another block of pyspark_minilog\.transaction has the same name"):
-                copy_in_block(kit, frame, topic, target)
-        copy_in_block(kit, rows(kit, 5), topic, topic, checkReplay=False)
-        assert [values(kit.read(subscribe=each)) for each in (topic, other)] == [[*"0123"], []]
-
-    def test_a_write_that_failed_is_not_left_out(self, kit: Kit) -> None:
-        topic = kit.topic()
-        failing = rows(kit).select(
-            f.when(f.col("value") == "3", f.raise_error(f.lit("no"))).otherwise("a").alias("value")
-        )
-        for frame in (failing, rows(kit).selectExpr("1 AS value")):  # in a task, and before any task
-            tx = block(kit, topic).__enter__()
-            with pytest.raises(PySparkException):
-                write(frame, topic, tx.options)
-            write(rows(kit), topic, tx.options)
-            with pytest.raises(InconsistentWrite, match="has 2 writes, and number 1 of them failed, or is not over"):
-                tx.__exit__(None, None, None)
-        assert values(kit.read(subscribe=topic)) == []
-        assert not held_up(kit, topic)
-
-    def test_an_older_driver_commits_nothing(self, kit: Kit) -> None:
-        topic = kit.topic()
-        older = block(kit, topic).__enter__()
-        write(rows(kit), topic, older.options)
-        newer = block(kit, topic).__enter__()
-        with pytest.raises(ProducerFenced):
-            older.__exit__(None, None, None)
-        write(rows(kit, 2), topic, newer.options)
-        newer.__exit__(None, None, None)
-        assert values(kit.read(subscribe=topic)) == ["0", "1"]
-
-    def test_a_block_without_rows_commits_its_offsets(self, kit: Kit) -> None:
-        topic = kit.topic()
-        with block(kit, topic, 5) as tx:
-            write(rows(kit, 0), topic, tx.options)
-            tx.commit_offsets(topic, {TopicPartition(topic, 0): 7})
-        assert offsets(kit, topic) == {topic: 7}
-
-    def test_a_write_behind_the_block_is_refused(self, kit: Kit) -> None:
-        topic = kit.topic()
-        with block(kit, topic) as tx:
-            options = tx.options
-        with pytest.raises(PySparkException, match=r"no block of pyspark_minilog\.transaction is open there"):
-            write(rows(kit), topic, options)
-        assert not pathlib.Path(options["transaction"]).exists()
