@@ -194,7 +194,7 @@ def test_reading_rows_in_a_notebook(reader: Reader, capfd: pytest.CaptureFixture
 
 
 def test_spark(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
-    reader.topic("flights", "late", "copies")
+    reader.topic("flights", "late", "copies", "totals")
     reader.admin.create_topics([NewTopic("typed-flights", schema=schema_from_ddl("carrier string, delay int"))])
     accounts = schema_from_ddl("id int, balance double", ["id"])
     reader.admin.create_topics([NewTopic("accounts", schema=accounts)])
@@ -209,8 +209,9 @@ def test_spark(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
         "late = pyspark_minilog.read(": lambda: equal(reader.names["late"].collect(), [("AA", 33)]),
         "accounts = pyspark_minilog.read(": lambda: equal(reader.names["accounts"].collect(), [(1, -5.0)]),
         "pyspark_minilog.observe(": lambda: reader.names["observation"].stop(),
-        '.option("topic", "copies")': reader.finish_queries,
+        '"/data/checkpoints/copies"': reader.finish_queries,
         "def write(": lambda: reader.names["write"](reader.spark.sql("SELECT 'again' AS value"), 0),
+        "def split(": reader.finish_queries,
         "def in_a_thread(": lambda: in_a_thread(reader),
         'secured = {"bootstrap.servers"': lambda: equal(reader.names["flights"].columns[:2], ["key", "value"]),
     }
@@ -225,7 +226,9 @@ def test_spark(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
     assert "|late|1|" in words  # what the SQL shows
     assert "|ontime|1|" in words
     assert reader.read("late") == ["by a thread", "late"]
-    assert reader.read("copies") == ["again", "late", "on time"]
+    assert reader.read("copies") == ["again", "late", "late", "on time", "on time"]
+    assert reader.read("totals") == ["2"]
+    assert sum(place.offset for place in reader.admin.describe_group("split").offsets) == 2
 
 
 def equal(value: object, expected: object) -> None:
