@@ -32,7 +32,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minilog.transactions import AlreadyCommitted, Attempt, Contents, Enlistment, Winner
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
@@ -159,14 +159,11 @@ def commit_decision(
                 "more is committed"
             )
         before = next(part for part in (begun, *parts) if isinstance(part, AlreadyCommitted))
-        _check_other_micro_batch(before, digest)
+        if batch_id is None:
+            before, digest = _without_mark(before, digest)
         if check_replay:
-            check_same_content(
-                before,
-                Contents(_rows(reports), digest),
-                differs=_OTHER_OFFSETS if batch_id is not None else _OTHER_TOPICS,
-                advice=_OTHER_WRITE,
-            )
+            differs = _OTHER_TOPICS if batch_id is None else _OTHER_OFFSETS
+            check_same_content(before, Contents(_rows(reports), digest), differs=differs, advice=_OTHER_WRITE)
         return None  # it was committed before, by another run
     if not ends_empty and (
         not enlistments or not _rows(reports)
@@ -194,7 +191,7 @@ def check_same_content(before: AlreadyCommitted, now: Contents, *, differs: str,
         return
     if held.rows != now.rows:
         difference = f"the committed write has {held.rows} rows, and this write has {now.rows} rows"
-    elif held.offsets_digest and now.offsets_digest and _digest(held) != _digest(now):
+    elif held.offsets_digest and now.offsets_digest and held.offsets_digest != now.offsets_digest:
         difference = f"the {held.rows} committed rows {differs} than the rows of this write"
     else:
         return
@@ -206,20 +203,20 @@ def check_same_content(before: AlreadyCommitted, now: Contents, *, differs: str,
     )
 
 
-def _digest(contents: Contents) -> bytes:
-    return contents.offsets_digest[:_DIGEST_BYTES]
-
-
-def _check_other_micro_batch(before: AlreadyCommitted, digest: bytes) -> None:
-    """Raises NotAReplay if the same micro-batch, in the same run of its query, has committed the generation. Spark runs
-    a micro-batch once in a run, so this is another write and no replay."""
-    mark = digest[_DIGEST_BYTES:]
-    if mark and before.contents is not None and before.contents.offsets_digest[_DIGEST_BYTES:] == mark:
+def _without_mark(before: AlreadyCommitted, digest: bytes) -> tuple[AlreadyCommitted, bytes]:
+    """Both digests of a batch write, without the mark of the micro-batch. Raises NotAReplay if the marks are the same:
+    Spark runs a micro-batch once in a run of its query, so this is another write and no replay."""
+    if before.contents is None:
+        return before, digest[:_DIGEST_BYTES]
+    held = before.contents.offsets_digest
+    if digest[_DIGEST_BYTES:] and digest[_DIGEST_BYTES:] == held[_DIGEST_BYTES:]:
         raise NotAReplay(
             f"another write of this micro-batch has committed {before.attempt}, and this write would be taken for its "
             "replay. Nothing is written now. Write both in one block of pyspark_minilog.transaction, which commits "
             "all its writes at once, or give each write a transactionalId of its own"
         )
+    contents = replace(before.contents, offsets_digest=held[:_DIGEST_BYTES])
+    return replace(before, contents=contents), digest[:_DIGEST_BYTES]
 
 
 def abort_decision(

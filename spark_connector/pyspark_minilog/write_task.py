@@ -321,7 +321,7 @@ def _micro_batch() -> bytes:
     context = TaskContext.get()
     if context is None:
         return b""
-    return micro_batch_mark(context.getLocalProperty(_RUN_ID), context.getLocalProperty(_BATCH_ID))
+    return micro_batch_mark(context.getLocalProperty(RUN_ID), context.getLocalProperty(BATCH_ID))
 
 
 def drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], committed: AlreadyCommitted) -> TaskReport:

@@ -196,6 +196,13 @@ class TestTwoWritesOfAMicroBatch:
         assert micro_batch_mark(group, batch) == b""
         assert of_micro_batch(self.WRITTEN, [TaskReport(4, micro_batch=b""), None]) == self.WRITTEN
 
+    def test_what_a_stream_has_behind_its_digest_is_no_mark(self) -> None:
+        """As the digest of a batch of a queue that was not read."""
+        held = already(4, Contents(4, b"d" * 32 + b"unsettled"))
+        assert commit_decision([held], batch_id=7, digest=b"d" * 32 + b"unsettled") is None
+        with pytest.raises(NotAReplay, match="come from other offsets"):
+            commit_decision([held], batch_id=7, digest=b"d" * 32)
+
     def test_the_coordinator_takes_a_digest_with_a_mark(self) -> None:
         assert len(self.WRITTEN + self.mark()) <= 64
 
