@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 _CHECK_REPLAY = "checkReplay"
 
 
@@ -214,11 +213,13 @@ def _attempt(spark: SparkSession, name: str, batch_id: int) -> Attempt:
 def _run_id(spark: SparkSession) -> str | None:
     """Spark's id of this run of the query, in a foreachBatch. With it the coordinator knows a later run of the query,
     and refuses this one from then on. A session of Spark Connect has no such id."""
+    from pyspark_minilog.write_task import QUERY_ID, RUN_ID
+
     context = getattr(spark, "sparkContext", None)
-    if context is None or context.getLocalProperty(_QUERY_ID) is None:
+    if context is None or context.getLocalProperty(QUERY_ID) is None:
         return None
     try:
-        return str(uuid.UUID(context.getLocalProperty(_RUN_ID) or ""))
+        return str(uuid.UUID(context.getLocalProperty(RUN_ID) or ""))
     except ValueError:  # the program has set another job group
         return None
 
