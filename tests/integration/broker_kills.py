@@ -14,7 +14,7 @@ from minilog.errors import RetriableError
 from tests.cluster import Cluster
 from tests.integration.rounds import admin_of
 
-WITHIN_S = 60.0
+WITHIN_S = 180.0  # of a machine that has much else to do
 COORDINATOR_PART = 0.7
 
 
