@@ -418,9 +418,9 @@ class QueueRange:
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
     """The progress of a queue in one partition. All offsets below `settled_to` are settled. No offset from
-    `next_offset` on was leased yet. `end_offset` is the last stable offset, or None if the coordinator does not know it
-    now. `expired_count` and `dead_count` count since this coordinator leads: records that retention took before they
-    were settled, and records that no worker could process."""
+    `next_offset` on was leased yet. `end_offset` is the last stable offset, or None if neither the leader of the
+    partition nor the coordinator gives it now. `expired_count` and `dead_count` count since this coordinator leads:
+    records that retention took before they were settled, and records that no worker could process."""
 
     topic: str
     partition: int

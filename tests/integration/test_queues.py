@@ -100,6 +100,17 @@ def unsettled(admin: Admin, queue: str) -> int:
     return sum((position.backlog or 0) + sum(part.count for part in position.ranges) for position in positions)
 
 
+def accept(consumer: QueueConsumer, count: int) -> None:
+    """Accept so many messages."""
+    deadline_s = time.monotonic() + WITHIN_S
+    while count > 0:
+        assert time.monotonic() < deadline_s
+        for message in consumer.poll(timeout=0.2):
+            message.accept()
+            count -= 1
+    consumer.flush()
+
+
 def test_each_message_goes_to_one_of_three_workers(cluster: Cluster, admin: Admin, name: str) -> None:
     write(cluster, name, 1_000)
     shares: list[Counter[int]] = [Counter() for _ in range(3)]
@@ -366,6 +377,14 @@ def test_the_calls_of_admin(cluster: Cluster, admin: Admin, name: str) -> None:
     admin.delete_queue(name)
     with pytest.raises(ResourceNotFound):
         admin.describe_queue(name)
+
+
+def test_the_backlog_grows_while_there_is_no_worker(cluster: Cluster, admin: Admin, name: str) -> None:
+    write(cluster, name, 3)
+    with worker(cluster, name) as consumer:
+        accept(consumer, 3)
+    write(cluster, name, 90)
+    assert sum(position.backlog or 0 for position in admin.describe_queue(name).partitions) == 90
 
 
 def test_the_command_line(cluster: Cluster, admin: Admin, name: str) -> None:

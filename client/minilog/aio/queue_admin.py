@@ -6,9 +6,13 @@ import builtins
 from collections.abc import Mapping, Sequence
 
 from minilog.net.network_client import NetworkClient
+from minilog.net.offsets_query import offset_of
+from minilog.net.runtime import now_s
 from minilog.queues.client import Queues
-from minilog.queues.descriptions import describe_queue
-from minilog.types import QueueDescription, QueueListing
+from minilog.queues.descriptions import describe_queue, with_ends
+from minilog.types import QueueDescription, QueueListing, TopicPartition
+
+_ENDS_S = 3.0  # after it the description has the ends that the coordinator knows
 
 
 class QueueAdmin:
@@ -28,7 +32,17 @@ class QueueAdmin:
         described = await self._queues.describe(queue)
         answer = await self._cluster.refresh(None)
         names = {topic.topic_id: topic.name for topic in answer.topics if not topic.error.code}
-        return describe_queue(described, queue, names)
+        description = describe_queue(described, queue, names)
+        return with_ends(description, await self._ends(description))
+
+    async def _ends(self, description: QueueDescription) -> dict[TopicPartition, int]:
+        """The last stable offsets of the partitions whose leaders answer soon. The coordinator asks leaders for
+        news while workers wait for records, and no longer."""
+        partitions = [TopicPartition(position.topic, position.partition) for position in description.partitions]
+        deadline_s = min(self._cluster.deadline(), now_s() + _ENDS_S)
+        query = await self._cluster.query_offsets(dict.fromkeys(partitions, "latest"), deadline_s)
+        offsets = {at: offset_of(result, "latest", "read_committed") for at, result in query.results.items()}
+        return {at: offset for at, offset in offsets.items() if offset is not None}
 
     async def alter(self, queue: str, set_configs: Mapping[str, str], unset_configs: Sequence[str]) -> None:
         await self._queues.alter(queue, set_configs, unset_configs)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from minilog.groups.descriptions import Names, named
 from minilog.partition_key import PartitionKey
-from minilog.types import QueueDescription, QueuePosition, QueueRange
+from minilog.types import QueueDescription, QueuePosition, QueueRange, TopicPartition
 from minilog.v1 import queue_pb2
 
 _STATES: dict[int, str] = {
@@ -20,6 +23,15 @@ def describe_queue(response: queue_pb2.DescribeQueueResponse, queue: str, names:
     positions = [position for described in response.partitions if (position := _position(described, names)) is not None]
     positions.sort(key=lambda position: (position.topic, position.partition))
     return QueueDescription(queue, dict(sorted(response.settings.items())), positions)
+
+
+def with_ends(description: QueueDescription, ends: Mapping[TopicPartition, int]) -> QueueDescription:
+    """The description with the ends that leaders have reported. The coordinator may know older ones."""
+    positions = [
+        replace(position, end_offset=ends.get(TopicPartition(position.topic, position.partition), position.end_offset))
+        for position in description.partitions
+    ]
+    return replace(description, partitions=positions)
 
 
 def _position(described: queue_pb2.DescribedQueuePartition, names: Names) -> QueuePosition | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from minilog.partition_key import PartitionKey
-from minilog.queues.descriptions import describe_queue
-from minilog.types import QueueRange
+from minilog.queues.descriptions import describe_queue, with_ends
+from minilog.types import QueueRange, TopicPartition
 from minilog.v1 import queue_pb2
 
 TOPIC_ID, GONE = b"\x01" * 16, b"\x09" * 16
@@ -55,3 +55,9 @@ def test_an_end_that_the_coordinator_does_not_know_is_none() -> None:
 def test_partitions_of_deleted_topics_are_left_out() -> None:
     response = queue_pb2.DescribeQueueResponse(partitions=[described(0, GONE)])
     assert describe_queue(response, "jobs", {TOPIC_ID: "orders"}).partitions == []
+
+
+def test_the_end_of_a_leader_counts_before_that_of_the_coordinator() -> None:
+    response = queue_pb2.DescribeQueueResponse(partitions=[described(0), described(1)])
+    description = with_ends(describe_queue(response, "jobs", {TOPIC_ID: "orders"}), {TopicPartition("orders", 1): 20})
+    assert [position.end_offset for position in description.partitions] == [12, 20]
