@@ -38,12 +38,10 @@ def test_a_copy_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: 
     assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
 
 
+@pytest.mark.long  # test_queue_batches.py ends the driver at each of its steps, without a JVM
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "victims", [["driver"], pytest.param(["coordinator", "driver", "leader", "worker"], marks=pytest.mark.long)]
-)
-def test_a_copy_from_a_queue_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: pathlib.Path) -> None:
-    outcome = run(victims, seed=7, directory=tmp_path, queue="copies")
+def test_a_copy_from_a_queue_is_exactly_once_whoever_is_killed(tmp_path: pathlib.Path) -> None:
+    outcome = run(["coordinator", "driver", "leader", "worker"], seed=7, directory=tmp_path, queue="copies")
     assert outcome.verdict.wrong == []
     assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
 
