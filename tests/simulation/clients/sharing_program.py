@@ -42,6 +42,7 @@ class Program:
     def __init__(self, sharing: Sharing, sharer: Sharer, chance: random.Random) -> None:
         self._sharing, self._sharer, self._chance = sharing, sharer, chance
         self._late: set[asyncio.Task[None]] = set()
+        self._committed: dict[int, int] = {}  # the highest offsets that it has committed, or has tried to
 
     async def turn(self, consumer: Consumer) -> None:
         """One poll, and what follows it."""
@@ -66,7 +67,7 @@ class Program:
     async def revoked(self, partitions: list[TopicPartition]) -> None:
         offsets = self._positions(partitions)
         await self._strike(CrashPoint.BEFORE_COMMIT)
-        await self._sharing.commit(self._sharer, offsets)
+        await self._commit_offsets(offsets)
         await self._strike(CrashPoint.BEFORE_ANSWER)
         self._commit_late(offsets)
 
@@ -80,7 +81,12 @@ class Program:
         return {at: position for at, position in positions.items() if position}
 
     async def _commit(self, partitions: list[TopicPartition]) -> None:
-        await self._sharing.commit(self._sharer, self._positions(partitions))
+        await self._commit_offsets(self._positions(partitions))
+
+    async def _commit_offsets(self, offsets: dict[TopicPartition, int]) -> None:
+        for at, offset in offsets.items():
+            self._committed[at.partition] = max(offset, self._committed.get(at.partition, 0))
+        await self._sharing.commit(self._sharer, offsets)
 
     def _commit_late(self, offsets: dict[TopicPartition, int]) -> None:
         if self._chance.random() < LATE_COMMIT_SHARE:
@@ -90,13 +96,17 @@ class Program:
 
     async def commit_beside(self, offsets: dict[TopicPartition, int]) -> None:
         """As a program that commits beside its polls. What it was given again since, and has, it leaves alone: its
-        commit would set that back. It has it until it learns of a loss, which is after the end of its session."""
+        commit would set that back. It has it until it learns of a loss, which is after the end of its session. Nor does
+        it set back its own later commit: of what it gives back it is the owner until the coordinator hears of that."""
         await asyncio.sleep(self._chance.uniform(*LATE_COMMITS_S))
         has = self._sharer.program_has()
+        late = {
+            at: offset
+            for at, offset in offsets.items()
+            if at.partition not in has and offset >= self._committed.get(at.partition, 0)
+        }
         try:
-            await self._sharing.commit(
-                self._sharer, {at: offset for at, offset in offsets.items() if at.partition not in has}
-            )
+            await self._sharing.commit(self._sharer, late)
         except Violation as violation:
             self._sharing.cluster.fail(violation)
 
