@@ -4,7 +4,8 @@ Pure: the random start is the caller's.
 
 Replicas of one partition are spread over failure domains first (racks, where brokers have them). Then they are spread
 over hosts: never two on one host while another host of such a domain is free. Then the broker with the fewest replicas
-counts. The first replica, which leads, goes round robin over the brokers: domains take turns, and hosts within them.
+counts. Where racks get several replicas of a partition, the host with the fewest replicas comes first among equal
+brokers. The first replica, which leads, goes round robin over the brokers: domains take turns, and hosts within them.
 """
 
 from __future__ import annotations
@@ -65,9 +66,17 @@ def _chosen(
     """The replicas of one partition. `rest`: the brokers, in the order that decides among equals."""
     chosen = [first]
     domains, hosts = Counter((sites[first].domain,)), Counter((_host(first, sites),))
+    host_load = _host_load(sites, replication_factor, load)
     while len(chosen) < replication_factor:
         free = (
-            (domains[sites[candidate].domain], hosts[_host(candidate, sites)], load[candidate], at, candidate)
+            (
+                domains[sites[candidate].domain],
+                hosts[_host(candidate, sites)],
+                load[candidate],
+                host_load[_host(candidate, sites)],
+                at,
+                candidate,
+            )
             for at, candidate in enumerate(rest)
             if candidate not in chosen
         )
@@ -76,6 +85,15 @@ def _chosen(
         domains[sites[broker].domain] += 1
         hosts[_host(broker, sites)] += 1
     return tuple(chosen)
+
+
+def _host_load(sites: Mapping[int, Site], replication_factor: int, load: Counter[int]) -> Counter[Hashable]:
+    """The replicas by host. Empty where no domain gets two replicas of a partition: there hosts do not matter."""
+    host_load: Counter[Hashable] = Counter()
+    if replication_factor > len({site.domain for site in sites.values()}):
+        for broker in sites:
+            host_load[_host(broker, sites)] += load[broker]
+    return host_load
 
 
 def _host(broker: int, sites: Mapping[int, Site]) -> Hashable:

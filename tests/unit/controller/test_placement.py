@@ -168,6 +168,15 @@ def test_equal_hosts_leave_the_brokers_as_evenly_loaded_as_before(
     assert imbalance(place_replicas(sites, partitions, factor, random.Random(seed))) <= MOST_IMBALANCE
 
 
+def test_a_host_with_fewer_replicas_comes_first_among_equal_brokers() -> None:
+    """A case in which one broker got three replicas more than another."""
+    places = [Site(f"r{rack}", f"r{rack}h{number}") for rack in range(2) for number in range(3) for _ in range(3)]
+    random.Random(8).shuffle(places)
+    sites = dict(enumerate(places))
+    load = Counter(itertools.chain.from_iterable(place_replicas(sites, 19, 5, random.Random(5))))
+    assert max(load.values()) - min(load[broker] for broker in sites) <= MOST_IMBALANCE
+
+
 def test_replicas_are_spread_evenly_over_equal_brokers() -> None:
     racks = {broker: f"h{broker}" for broker in range(6)}
     load = Counter(itertools.chain.from_iterable(place_replicas(racked(racks), 60, 3, random.Random(1))))
