@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, QueueConsumer, TopicPartition
+from minilog.errors import MinilogError
 from minilog.types import Record
 from tests import programs
 from tests.cluster import Cluster, running_cluster
@@ -162,6 +163,24 @@ def test_dead_letters_are_redriven_once(cluster: Cluster, admin: Admin, name: st
                 message.accept()
                 again[message.key] = message.value, message.headers
     assert again == {b"k%d" % number: (b"bad", [("trace", b"t")]) for number in range(4)}
+
+
+def test_a_redrive_ends_an_earlier_one_that_hangs(cluster: Cluster, admin: Admin, name: str) -> None:
+    """The earlier one has pending offsets. They count for nothing, and it commits nothing any more."""
+    write(cluster, name, [b"bad", b"bad", b"bad", b"bad"])
+    admin.alter_queue(name, set={TOPIC: f"dlq.{name}", COPIES: "true"})
+    with QueueConsumer(config(cluster, name)) as consumer:
+        consumer.subscribe([name])
+        run(consumer, admin, name, 4)
+    servers = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{name}-redrive"}
+    with Producer(servers) as hanging:
+        transaction = hanging.transaction()
+        transaction.__enter__()
+        transaction.commit_offsets(f"{name}-redrive", {TopicPartition(f"dlq.{name}", 0): 3})
+        assert admin.redrive_queue(name).written_count == 4
+        with pytest.raises(MinilogError):
+            transaction.__exit__(None, None, None)
+    assert admin.redrive_queue(name).written_count == 0
 
 
 def test_a_letter_whose_record_is_gone_is_counted(cluster: Cluster, admin: Admin, name: str) -> None:

@@ -339,7 +339,10 @@ class QueueShell:
         self._wake.set()
 
     async def _carry(self, ask: CarryDeadLetters) -> None:
-        await self._carrier.carry(ask)
+        try:
+            await self._carrier.carry(ask)
+        except Exception:  # a bug: log it. The records are given back, and carried again later
+            _log.exception("the queue consumer met an unexpected error with dead letters")
         self.worker.carried(ask.messages, now_ms())
         self._wake.set()
 

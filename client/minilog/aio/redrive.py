@@ -14,7 +14,7 @@ from minilog.aio.dead_letters import TRANSACTION_TIMEOUT_MS
 from minilog.aio.producer import Producer
 from minilog.errors import InvalidArgument, UnknownTopicOrPartition
 from minilog.net.runtime import Runtime
-from minilog.queues.dead_letters import HEADER_NAMES, OFFSET_HEADER, PARTITION_HEADER, QUEUE_HEADER, TOPIC_HEADER
+from minilog.queues.dead_letters import HEADER_NAMES, Origin, origin_of
 from minilog.types import QueueDescription, Record, Redriven, TopicPartition
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
@@ -50,6 +50,8 @@ class Redrive:
             partitions = await self._letters.partitions_for(self._topic)
             if not partitions:
                 raise UnknownTopicOrPartition(f"the dead-letter topic {self._topic!r} does not exist")
+            async with self._producer.transaction():
+                pass  # an earlier redrive commits nothing from here on, so the places that are read now are the last
             ends = await self._letters.end_offsets(partitions)
             committed = await self._letters.committed(partitions)
             left = max_letters
@@ -79,11 +81,10 @@ class Redrive:
         written = gone = 0
         async with self._producer.transaction() as transaction:
             for letter in letters:
-                marks = {name: content or b"" for name, content in letter.headers if name in HEADER_NAMES}
-                if marks.get(QUEUE_HEADER) != self._queue.encode():
-                    continue  # of another queue with the same dead-letter topic
-                origin = TopicPartition(marks[TOPIC_HEADER].decode(), int(marks[PARTITION_HEADER]))
-                record = letter if letter.key is not None or letter.value else await self._original(origin, marks)
+                origin = origin_of(letter.headers, self._queue)
+                if origin is None:
+                    continue
+                record = letter if letter.key is not None or letter.value else await self._original(origin)
                 if record is None:
                     gone += 1
                     continue
@@ -97,10 +98,9 @@ class Redrive:
         self._written += written
         self._gone += gone
 
-    async def _original(self, origin: TopicPartition, marks: Mapping[str, bytes]) -> Record | None:
+    async def _original(self, origin: Origin) -> Record | None:
         """The record of a letter without it. None: it is not there any more."""
-        offset = int(marks[OFFSET_HEADER])
-        at = TopicPartition(origin.topic, origin.partition, offset=offset, end_offset=offset + 1)
+        at = TopicPartition(origin.topic, origin.partition, offset=origin.offset, end_offset=origin.offset + 1)
         await self._originals.assign([at])
         while not self._originals.finished():
             for record in await self._originals.poll(_POLL_S):

@@ -39,6 +39,14 @@ class CarryDeadLetters:
     messages: tuple[Message, ...]
 
 
+class Origin(NamedTuple):
+    """Where the record of a letter was."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 class Letter(NamedTuple):
     """A record of a dead-letter topic."""
 
@@ -64,6 +72,18 @@ def letter_of(message: Message, *, copies_record: bool) -> Letter:
     return Letter(message.key, value, [*message.headers, *marks])
 
 
+def origin_of(headers: Headers, queue: str) -> Origin | None:
+    """Where the record of a letter was. None for a letter of another queue, and for a record that is no letter: anybody
+    who may write to the topic may write such."""
+    marks = {name: content or b"" for name, content in headers if name in HEADER_NAMES}
+    if marks.get(QUEUE_HEADER) != queue.encode():
+        return None
+    try:
+        return Origin(marks[TOPIC_HEADER].decode(), int(marks[PARTITION_HEADER]), int(marks[OFFSET_HEADER]))
+    except (KeyError, ValueError):  # UnicodeDecodeError is a ValueError
+        return None
+
+
 class DeadLetters:
     """The dead records of one worker."""
 
@@ -86,12 +106,13 @@ class DeadLetters:
         messages: list[Message] = []
         while self._waiting and len(messages) < MAX_CARRIED:
             lease = self._waiting[0].held.lease
-            if lease.may_hand_out(now_ms) and lease.dead_letter_topic is not None:
-                if topic is not None and lease.dead_letter_topic != topic:
-                    break
-                topic = lease.dead_letter_topic
-                messages.append(self._waiting[0])
-            self._waiting.popleft()
+            if not lease.is_locked(now_ms):
+                self._waiting.popleft()
+                continue
+            if not lease.may_hand_out(now_ms) or (topic is not None and lease.dead_letter_topic != topic):
+                break  # it waits for a renewal, or for the next transaction
+            topic = lease.dead_letter_topic
+            messages.append(self._waiting.popleft())
         if topic is None:
             return None
         self.is_carrying = True

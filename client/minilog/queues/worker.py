@@ -22,7 +22,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from minilog.consumer.requests import name_of
-from minilog.errors import InvalidRecordState, LevelNotReached, MinilogError, UnknownOutcome, UnknownTopicId
+from minilog.errors import (
+    InvalidConfig,
+    InvalidRecordState,
+    LevelNotReached,
+    MinilogError,
+    UnknownOutcome,
+    UnknownTopicId,
+)
 from minilog.limits import MAX_REASON_CHARACTERS, MAX_SETTLEMENTS
 from minilog.queues.dead_letters import CarryDeadLetters, DeadLetters
 from minilog.queues.leases import DeadLetterTopic, HeldRange, Lease
@@ -359,7 +366,7 @@ class Worker:
         if spans := self._settling.next_spans(now_ms):
             effects.append(SendSettlements(tuple(spans)))
         if (carrying := self._dead.next_carrying(now_ms)) is not None:
-            effects.append(carrying)
+            effects += self._checked(carrying, now_ms)
         if now_ms >= self._next_renewal_ms(now_ms):
             self._is_renewing = True
             held = sorted(self._leases.values(), key=lambda lease: lease.renew_at_ms)
@@ -369,6 +376,20 @@ class Worker:
             topic_ids = tuple(sorted(self.topics.values()))
             effects.append(AskLease(topic_ids, self._settings.max_records, self._lease_wait_ms))
         return effects
+
+    def _checked(self, carrying: CarryDeadLetters, now_ms: float) -> list[WorkerEffect]:
+        """A letter in a topic of the queue would be a message again, and die again, without an end."""
+        if carrying.topic.name not in self.topics:
+            return [carrying]
+        self.fail(
+            InvalidConfig(
+                f"queue {self._settings.queue!r} has its own topic {carrying.topic.name!r} as its dead-letter topic, "
+                "and each letter would be a message again: set errors.deadletterqueue.topic.name to another topic "
+                "(`minilog queue alter`). Dead records wait in the queue"
+            )
+        )
+        self.carried(carrying.messages, now_ms)
+        return []
 
     def next_wake_ms(self, now_ms: float) -> float:
         """The time of the next call of `poll`, if no event comes before."""

@@ -6,8 +6,8 @@ import pytest
 
 from minilog.aio.dead_letters import carrying_config
 from minilog.config import parse_queue_config
-from minilog.errors import InvalidRecordState
-from minilog.queues.dead_letters import CarryDeadLetters, letter_of
+from minilog.errors import InvalidConfig, InvalidRecordState
+from minilog.queues.dead_letters import CarryDeadLetters, letter_of, origin_of
 from minilog.queues.leases import DeadLetterTopic
 from minilog.queues.message import Message, Verdict
 from minilog.types import Record
@@ -175,3 +175,43 @@ def test_readers_of_the_letters_do_not_wait_long_behind_a_worker_that_died(
     config = parse_queue_config({"bootstrap.servers": "h:1", "queue": "jobs", **given})
     carrying = carrying_config(config, "jobs-dead-letters-1")
     assert (carrying.transaction_timeout_ms, carrying.transactional_id) == (expected_ms, "jobs-dead-letters-1")
+
+
+def test_dead_records_in_the_last_part_of_a_lock_wait_for_its_renewal() -> None:
+    working, messages = carrying()
+    granted(working, dead_range(5, 5), lease_id=2)
+    working.read([5], 6)
+    working.now_ms += 0.95 * LOCK_MS
+    working.worker.carried(messages, working.now_ms)
+    working.poll()
+    assert working.wanted(CarryDeadLetters) == []
+    working.worker.renewed([2], queue_pb2.RenewLeasesResponse(lock_duration_ms=LOCK_MS), working.now_ms)
+    working.poll()
+    [ask] = working.wanted(CarryDeadLetters)
+    assert [message.offset for message in ask.messages] == [5]
+
+
+def test_a_topic_of_the_queue_is_no_dead_letter_topic() -> None:
+    working = Working()
+    granted(working, dead_range(0, 0), topic="orders")
+    working.read([0], 1)
+    assert working.wanted(CarryDeadLetters) == []
+    [error] = working.worker.errors
+    assert isinstance(error, InvalidConfig)
+    [span] = working.sent()
+    assert (span.verdict, span.delay_ms) == (Verdict.RELEASE, 10_000)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("_dlq.errors.group", b"other"), ("_dlq.errors.topic", b"t")],
+        [("_dlq.errors.group", b"jobs")],
+        [("_dlq.errors.group", b"jobs"), ("_dlq.errors.topic", b"\xff"), ("_dlq.errors.partition", b"0")],
+        [("_dlq.errors.group", b"jobs"), ("_dlq.errors.topic", b"t"), ("_dlq.errors.partition", b"x")],
+        [("_dlq.errors.group", None)],
+    ],
+)
+def test_a_record_that_is_no_letter_of_the_queue_has_no_origin(headers: list[tuple[str, bytes | None]]) -> None:
+    assert origin_of(headers, "jobs") is None
