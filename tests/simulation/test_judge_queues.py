@@ -10,7 +10,7 @@ from minilog.partition_key import PartitionKey
 from minilog.queues.message import Verdict
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.v1 import queue_pb2
-from tests.simulation.judge.dead_letters import compare
+from tests.simulation.judge.dead_letters import check_bare, compare
 from tests.simulation.judge.queue_records import Gone, Held, check_change, settled_to
 from tests.simulation.judge.queues import Deliveries, Delivery
 from tests.simulation.violation import Violation
@@ -203,3 +203,10 @@ def test_letters_and_what_was_carried_are_compared(letters: list[int], carried: 
     compare([(key, offset) for offset in carried], {(key, offset) for offset in carried})
     with pytest.raises(Violation, match=f"Q5.*{fault}"):
         compare([(key, offset) for offset in letters], {(key, offset) for offset in carried})
+
+
+def test_a_dead_record_is_not_accepted_without_a_letter() -> None:
+    key = PartitionKey(b"t" * 16, 0)
+    check_bare({(key, 1)}, {(key, 2)})  # a marker, say
+    with pytest.raises(Violation, match=r"Q5.*without a letter"):
+        check_bare({(key, 1), (key, 2)}, {(key, 2)})

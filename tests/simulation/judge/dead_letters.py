@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from tests.simulation.clients.queuing import Queuing
     from tests.simulation.judge.judge import Judge
     from tests.simulation.judge.partition import JudgedPartition
+    from tests.simulation.judge.queue_records import QueueRecords
 
 Place: TypeAlias = tuple[PartitionKey, int]
 """Of a record of the queue: its partition and its offset."""
 
 
-def check_dead_letters(queuing: Queuing, carried: set[Place], judge: Judge) -> None:
+def check_dead_letters(queuing: Queuing, records: QueueRecords, judge: Judge) -> None:
     """At the end, when all is settled. Raises Violation."""
     partitions = [judge.truth.partition(key) for key in queuing.dead_letter_keys()]
     known = [partition for partition in partitions if partition is not None]
@@ -32,7 +33,10 @@ def check_dead_letters(queuing: Queuing, carried: set[Place], judge: Judge) -> N
         return
     keys = queuing.keys()
     places = [place for partition in known for place in _letters(partition, judge, keys)]
-    compare(places, carried)
+    compare(places, records.carried())
+    acknowledged = queuing.acknowledged()
+    had_records = {(keys[TopicPartition(topic, number)], offset) for topic, number, offset in acknowledged}
+    check_bare(had_records, records.bare())
 
 
 def compare(letters: Iterable[Place], carried: set[Place]) -> None:
@@ -44,6 +48,12 @@ def compare(letters: Iterable[Place], carried: set[Place]) -> None:
         raise Violation("Q5", f"{len(lost)} dead records are settled without a letter, such as offset {lost[0]}")
     if unsettled := sorted(offset for key, offset in counts.keys() - carried):
         raise Violation("Q5", f"{len(unsettled)} letters are of records that are not settled, such as {unsettled[0]}")
+
+
+def check_bare(acknowledged: set[Place], bare: set[Place]) -> None:
+    """Only offsets without a record are settled without a letter. Raises Violation."""
+    if lost := sorted(offset for _, offset in acknowledged & bare):
+        raise Violation("Q5", f"{len(lost)} dead records are accepted without a letter, such as offset {lost[0]}")
 
 
 def _letters(partition: JudgedPartition, judge: Judge, keys: dict[TopicPartition, PartitionKey]) -> Iterator[Place]:

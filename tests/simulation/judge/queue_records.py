@@ -147,6 +147,7 @@ class _Known:
     record: Records = field(default_factory=Records)
     dead: set[int] = field(default_factory=set)  # by the limit
     carried: set[int] = field(default_factory=set)  # to the dead-letter topic
+    bare: set[int] = field(default_factory=set)  # dead, and settled outside of a transaction
     taken: set[int] = field(default_factory=set)  # by retention, if by anybody
 
 
@@ -310,6 +311,8 @@ class QueueRecords:
             known.carried.add(offset)
             return
         if before.state == LEASED and (before.lease_id, key, offset) in self._verdicts:
+            if before.is_dead:
+                known.bare.add(offset)
             return
         if before.state == LEASED and before.delivery_count >= self._limit:
             known.dead.add(offset)
@@ -349,6 +352,10 @@ class QueueRecords:
     def carried(self) -> set[tuple[PartitionKey, int]]:
         """The places of records that a transaction carried to the dead-letter topic."""
         return {(key, offset) for key, known in self._of.items() for offset in known.carried}
+
+    def bare(self) -> set[tuple[PartitionKey, int]]:
+        """The places that died and were settled without a transaction: they may hold no record."""
+        return {(key, offset) for key, known in self._of.items() for offset in known.bare}
 
     def check_taken(self, queuing: Queuing) -> None:
         """What is gone without a verdict was taken by retention."""

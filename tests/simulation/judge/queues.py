@@ -118,7 +118,7 @@ async def check_queuing(cluster: SimulatedCluster, queuing: Queuing, judge: Judg
             await asyncio.sleep(LOOK_S)
         records.check_taken(queuing)
         if queuing.settings.copies is not None:
-            check_dead_letters(queuing, records.carried(), judge)
+            check_dead_letters(queuing, records, judge)
     queuing.end()
 
 
