@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.offsets import QUEUE_KEY, VERSIONS_KEY, Partition, written_later
-from pyspark_minilog.planning import SMALL_TASK_OFFSETS, PlannedRange
+from pyspark_minilog.planning import PlannedRange, gathered
 
 if TYPE_CHECKING:
     from minilog.v1 import queue_pb2
@@ -153,15 +153,7 @@ def leased_ranges(response: queue_pb2.LeaseResponse, topic_names: Mapping[bytes,
 def gathered_parts(ranges: Sequence[PlannedRange]) -> list[tuple[tuple[PlannedRange, ...], ...]]:
     """The ranges of each task, in parts that a task reads one after the other. A part has at most one range of a
     partition. Small ranges share a task: a queue often leases few offsets here and there."""
-    tasks: list[list[PlannedRange]] = []
-    offsets = 0
-    for planned_range in ranges:
-        offsets += planned_range.size
-        if not tasks or offsets > SMALL_TASK_OFFSETS:
-            tasks.append([])
-            offsets = planned_range.size
-        tasks[-1].append(planned_range)
-    return [_parts(task) for task in tasks]
+    return [_parts(task) for task in gathered(ranges)]
 
 
 def _parts(ranges: Iterable[PlannedRange]) -> tuple[tuple[PlannedRange, ...], ...]:

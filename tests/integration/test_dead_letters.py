@@ -55,7 +55,7 @@ def write(cluster: Cluster, name: str, values: list[bytes]) -> None:
 
 
 def letters(cluster: Cluster, name: str, count: int) -> list[Record]:
-    """The committed letters, of which there are so many."""
+    """The committed letters. There are so many."""
     servers = {"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": "read_committed"}
     records: list[Record] = []
     deadline_s = time.monotonic() + WITHIN_S

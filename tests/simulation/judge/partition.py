@@ -142,7 +142,7 @@ class JudgedPartition:
         return not self.end < self._start(copy, copy.live) <= self.deletable
 
     def _learn_from(self, members: Iterable[int], high_watermark: int) -> None:
-        """The other members have what is committed, until they are told that it is deleted."""
+        """The other members of the ISR have what is committed, until they hear of the deletion."""
         for member in members:
             if not self.damage.excuses(member, self.key):
                 self.batches.extend(self._next(self.copies.of(member, self.name).live, high_watermark))
