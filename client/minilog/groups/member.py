@@ -149,6 +149,7 @@ class MemberCore:
         self._state = MemberState.OUT
         self._topics: tuple[str, ...] | None = None
         self._epoch = JOIN
+        self._program_epoch = JOIN  # the highest whose assignment the program has learned
         self._held: frozenset[PartitionKey] = frozenset()  # the program reads these
         self._next: _Assignment | None = None  # the program will read these
         self._lost: Lost | None = None
@@ -183,9 +184,9 @@ class MemberCore:
 
     @property
     def epoch(self) -> int:
-        """The epoch in the member's commits: the highest whose assignment the program has learned. The coordinator
-        fences a commit with an older epoch."""
-        return self._epoch
+        """The epoch in the member's commits: the highest whose assignment the program has learned. So the coordinator
+        fences a late commit of a partition that the member has lost and got again, unless the program knows that."""
+        return self._program_epoch
 
     @property
     def held(self) -> frozenset[PartitionKey]:
@@ -253,8 +254,9 @@ class MemberCore:
             self._carry_out(self._next, now_ms)
 
     def assigned(self, change: Assigned) -> None:
-        """The program has learned this, and reads them."""
+        """The program learns this, and reads them."""
         self._held |= change.partitions
+        self._program_epoch = self._epoch
 
     def lost(self, change: Lost) -> None:
         """The program has learned this."""
@@ -387,6 +389,7 @@ class MemberCore:
 
     def _go_out(self) -> None:
         self._state, self._epoch, self._next = MemberState.OUT, JOIN, None
+        self._program_epoch = JOIN
         self._session_ends_ms = math.inf
 
     def _close(self) -> None:
@@ -412,6 +415,8 @@ class MemberCore:
 
     def _carry_out(self, assignment: _Assignment, now_ms: float) -> None:
         """Tell the coordinator that the member holds only partitions of this assignment."""
+        if assignment.partitions <= self._held:
+            self._program_epoch = assignment.epoch
         if assignment.epoch != self._epoch:
             self._epoch = assignment.epoch
             if self._is_open:

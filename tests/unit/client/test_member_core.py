@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from minilog.groups.member import DoubtCoordinator, MemberCore, MemberSettings, MemberState, SendToCoordinator
+from minilog.groups.member import (
+    JOIN,
+    Assigned,
+    DoubtCoordinator,
+    MemberCore,
+    MemberSettings,
+    MemberState,
+    Revoked,
+    SendToCoordinator,
+)
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 
 SESSION_MS = 45_000
@@ -86,3 +96,38 @@ def test_a_new_stream_begins_without_doubts() -> None:
     core.stream_opened(15_500.0)
     assert DoubtCoordinator() not in core.poll(16_000.0)
     assert DoubtCoordinator() in core.poll(20_500.0)
+
+
+def given(core: MemberCore, epoch: int, *partitions: int) -> None:
+    """The coordinator gives the member these partitions."""
+    response = coordinator_pb2.MemberResponse(
+        member_epoch=epoch, heartbeat_interval_ms=10_000, session_timeout_ms=SESSION_MS
+    )
+    response.assignment.partitions.extend(PartitionKey(bytes(16), partition).to_wire() for partition in partitions)
+    core.received(response, 1.0)
+
+
+def test_a_commit_has_the_epoch_that_the_program_knows_of() -> None:
+    """Seed 42000017 of sharing: a member lost a partition and got it again. A late commit of its program from before
+    the loss came first, under the new epoch, and set back what its successor had committed."""
+    core = member_in_group(10_000)
+    given(core, 2, 0)
+    assert core.epoch == 1, "the program does not know yet that partition 0 is its own"
+    change = core.next_change(1.0)
+    assert isinstance(change, Assigned)
+    core.assigned(change)
+    assert core.epoch == 2, "the program's callback may commit"
+    given(core, 3, 0)
+    assert core.epoch == 3, "there is nothing to learn"
+    given(core, 4, 1)
+    revoked = core.next_change(1.0)
+    assert isinstance(revoked, Revoked)
+    assert core.epoch == 3, "the program has partition 0"
+    core.revoked(revoked, 1.0)
+    assert core.epoch == 3, "the program does not know yet that partition 1 is its own"
+    change = core.next_change(1.0)
+    assert isinstance(change, Assigned)
+    core.assigned(change)
+    assert core.epoch == 4
+    core.next_change(30_000.0)
+    assert core.epoch == JOIN, "the session is over"
