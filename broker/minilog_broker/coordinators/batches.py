@@ -1,4 +1,4 @@
-"""The batches of an internal topic's log: one decision each; keys and values as coordinator_records.proto says.
+"""The batches of an internal topic's log: whole decisions, with keys and values as in coordinator_records.proto.
 
 A batch's checksum covers the topic id and partition, so that one of another log is refused.
 """
@@ -18,7 +18,7 @@ from minilog_broker.coordinators.table import LogRecord
 
 
 def encode_batch(key: PartitionKey, records: Sequence[LogRecord], timestamp_us: int) -> bytes:
-    """The batch of one decision, without a place in the log yet. `timestamp_us`: the wall clock's."""
+    """The batch of some decisions, without a place in the log yet. `timestamp_us`: the wall clock's."""
     columns = pa.RecordBatch.from_arrays(
         [
             pa.array([record.key for record in records], pa.binary()),

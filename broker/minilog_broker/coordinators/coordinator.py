@@ -41,7 +41,8 @@ from minilog_broker.coordinators.coordinator_effects import (
     LoadLog,
     Moment,
 )
-from minilog_broker.coordinators.table import AppendRecords, Change, Codec, Key, LogRecord, Table, Value
+from minilog_broker.coordinators.group_commit import GroupCommit, OwnLog
+from minilog_broker.coordinators.table import Change, Codec, Key, LogRecord, Table, Value
 
 Response = TypeVar("Response", bound=Message)
 
@@ -69,13 +70,13 @@ WAYS = {
 class Coordinator(Generic[Key, Value]):
     """A coordinator of one partition of an internal topic: its states, its table and its waiting answers.
 
-    `append` gives one batch its place in the log at once and returns the end behind it. It raises NotLeaderOrFollower
-    where the leader epoch is over, and another MinilogError where it wrote nothing.
+    `log`: of the partition. Decisions that come close together share a batch (group_commit.py).
     """
 
-    def __init__(self, name: str, codec: Codec[Key, Value], append: AppendRecords) -> None:
+    def __init__(self, name: str, codec: Codec[Key, Value], log: OwnLog) -> None:
         self._name = name
-        self._table: Table[Key, Value] = Table(codec, append)
+        self._log = GroupCommit(log)
+        self._table: Table[Key, Value] = Table(codec, self._log.write)
         self._effects: list[CoordinatorEffect] = []
         self._state = CoordinatorState.IDLE
         self._leader_epoch = -1
@@ -106,6 +107,7 @@ class Coordinator(Generic[Key, Value]):
         self.deposed()
         self._state = CoordinatorState.WAITING
         self._leader_epoch, self._epoch_start = leader_epoch, epoch_start
+        self._log.begin(epoch_start)
         self._table.clear(epoch_start)
 
     def high_watermark(self, leader_epoch: int, offset: int, now: Moment) -> None:
@@ -120,7 +122,15 @@ class Coordinator(Generic[Key, Value]):
             while self._waiting and self._waiting[0][0] <= offset:
                 _, _, ticket, message = heapq.heappop(self._waiting)
                 self._effects.append(CoordinatorAnswer(ticket, message))
+            self._append_waiting(offset)
             self._trim()
+
+    def _append_waiting(self, high_watermark: int) -> None:
+        """Append the decisions that waited for those below the high watermark."""
+        try:
+            self._log.committed(high_watermark)
+        except NotLeaderOrFollower:
+            self.deposed()
 
     def _trim(self) -> None:
         """Have deleted what nobody needs, where it is worth the while."""
@@ -144,6 +154,7 @@ class Coordinator(Generic[Key, Value]):
     def deposed(self) -> None:
         """End the term: the leader epoch is over, or the log failed. Nothing that is not committed is promised."""
         self._state, self._leader_epoch = CoordinatorState.IDLE, -1
+        self._log.begin(0)
         self._table.clear(0)
         waiting, self._waiting = self._waiting, []
         for _, _, ticket, message in sorted(waiting, key=lambda answer: answer[1]):
@@ -172,7 +183,7 @@ class Coordinator(Generic[Key, Value]):
             raise CoordinatorLoadInProgress(f"{self} reads what was decided before leader epoch {self._leader_epoch}")
 
     def _write(self, changes: Sequence[Change[Key, Value]]) -> None:
-        """One decision. Raises NotCoordinator where the term turns out to be over, else what `append` says."""
+        """One decision. Raises NotCoordinator where the term turns out to be over, else what the log says."""
         try:
             self._table.write(changes)
         except NotLeaderOrFollower:

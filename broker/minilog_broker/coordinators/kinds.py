@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar
 
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, QUEUES_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog_broker.coordinators.coordinator import Coordinator
+from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.groups.membership import Topics
 from minilog_broker.coordinators.groups.presences import MemberSettings
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.view import PartitionCount
-from minilog_broker.coordinators.table import AppendRecords
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 
@@ -36,23 +36,23 @@ class CoreParts:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKind(Generic[Core]):
-    """`make` takes the name for errors, the function that appends to the partition, and the parts of this broker."""
+    """`make` takes the name for errors, the log of the partition, and the parts of this broker."""
 
     topic_name: str
-    make: Callable[[str, AppendRecords, CoreParts], Core]
+    make: Callable[[str, OwnLog, CoreParts], Core]
 
 
 TRANSACTIONS = CoordinatorKind(
     TRANSACTIONS_TOPIC_NAME,
-    lambda name, append, parts: TransactionCoordinator(name, parts.settings, append, parts.knows_topic),
+    lambda name, log, parts: TransactionCoordinator(name, parts.settings, log, parts.knows_topic),
 )
 GROUPS = CoordinatorKind(
     GROUPS_TOPIC_NAME,
-    lambda name, append, parts: GroupCoordinator(
-        name, append, parts.knows_topic, parts.topics, parts.allows_members, parts.member_settings
+    lambda name, log, parts: GroupCoordinator(
+        name, log, parts.knows_topic, parts.topics, parts.allows_members, parts.member_settings
     ),
 )
 QUEUES = CoordinatorKind(
     QUEUES_TOPIC_NAME,
-    lambda name, append, parts: QueueCoordinator(name, append, parts.partition_count, parts.allows_queues),
+    lambda name, log, parts: QueueCoordinator(name, log, parts.partition_count, parts.allows_queues),
 )

@@ -18,9 +18,10 @@ from minilog.errors import MinilogError, ProducerFenced
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import Coordinator
 from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, Moment, RegisterProducer
+from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.registrations import Registrations, Request, WaitingCommit
 from minilog_broker.coordinators.sequences import NO_SEQUENCE
-from minilog_broker.coordinators.table import AppendRecords, Change, Codec, Key, Value
+from minilog_broker.coordinators.table import Change, Codec, Key, Value
 
 
 class PendingCoordinator(Coordinator[Key, Value], Generic[Key, Value, Request]):
@@ -28,8 +29,8 @@ class PendingCoordinator(Coordinator[Key, Value], Generic[Key, Value, Request]):
 
     response: ClassVar[type[Message]]
 
-    def __init__(self, name: str, codec: Codec[Key, Value], append: AppendRecords) -> None:
-        super().__init__(name, codec, append)
+    def __init__(self, name: str, codec: Codec[Key, Value], log: OwnLog) -> None:
+        super().__init__(name, codec, log)
         self._registrations: Registrations[Request] = Registrations()
         self._owners_of: dict[int, set[str]] = {}  # for which a producer has, or had, something pending
 

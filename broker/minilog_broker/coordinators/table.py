@@ -53,7 +53,7 @@ class Codec(Protocol[Key, Value]):
 
 
 class _Written(NamedTuple, Generic[Key, Value]):
-    """One batch: the decision, and behind it the values that it carries along."""
+    """One decision, and behind it the values that it carries along."""
 
     base_offset: int
     changes: tuple[Change[Key, Value], ...]
@@ -67,7 +67,7 @@ class _Written(NamedTuple, Generic[Key, Value]):
 class Table(Generic[Key, Value]):
     """The committed value of each key, and the changes in flight.
 
-    `append` writes one batch and returns the log's new end. Where it raises, it wrote nothing.
+    `append` gives one decision its place and returns the end behind it. Where it raises, the decision has none.
     """
 
     def __init__(self, codec: Codec[Key, Value], append: AppendRecords) -> None:
@@ -147,7 +147,7 @@ class Table(Generic[Key, Value]):
         self.start_offset = start_offset
 
     def write(self, changes: Sequence[Change[Key, Value]]) -> None:
-        """Append one decision, and the values that it carries along, as one batch. Raises what `append` raises, and
+        """Append one decision, and the values that it carries along, in one batch. Raises what `append` raises, and
         then changes nothing."""
         if not changes:
             return

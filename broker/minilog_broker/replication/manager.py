@@ -32,7 +32,7 @@ from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.levels import ClusterLevel
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
-from minilog_broker.replication.leader.own_log import append_own, delete_own_records, refuse_client
+from minilog_broker.replication.leader.own_log import append_own, delete_own_records, refuse_client, require_own_room
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.leader.pending import ProduceEntry, TransactionalWrite
 from minilog_broker.replication.leader.transaction_markers import MarkersRequest
@@ -321,10 +321,14 @@ class ReplicaManager:
         except MinilogError as error:
             self._context.emit(AnswerDeleteRecords(request.ticket, error, -1))
 
-    def append_own(self, key: PartitionKey, leader_epoch: int, base_offset: int, batch: Buffer, now_ms: float) -> int:
+    def require_own_room(self, key: PartitionKey, leader_epoch: int, now_ms: float) -> None:
+        """Whether this broker may decide something for the log of an internal topic now (leader/own_log.py)."""
+        require_own_room(self._leader(key), leader_epoch, now_ms)
+
+    def append_own(self, key: PartitionKey, leader_epoch: int, base_offset: int, batch: Buffer) -> int:
         """Append this broker's own batch to the log of an internal topic, at once (leader/own_log.py). Returns the end
         behind it."""
-        return append_own(self._context, self._leader(key), leader_epoch, base_offset, batch, now_ms)
+        return append_own(self._context, self._leader(key), leader_epoch, base_offset, batch)
 
     def delete_own_records(self, key: PartitionKey, leader_epoch: int, offset: int) -> None:
         """Delete an internal topic's records below `offset`. No coordinator needs them (leader/own_log.py)."""

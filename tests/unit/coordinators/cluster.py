@@ -76,8 +76,18 @@ class CoordinatorCluster(Generic[AnyCoordinator]):
     def log_end(self) -> int:
         return self.ends[-1] if self.ends else 0
 
-    def append(self, records: Sequence[LogRecord]) -> int:
+    @property
+    def decided_end(self) -> int:
+        """The end of the log with the decisions that wait for the batch before them."""
+        is_active = self.coordinator.state is CoordinatorState.ACTIVE
+        return self.coordinator._table.end_offset if is_active else self.log_end
+
+    def require_room(self) -> None:
         if self.refusal is not None:
+            raise self.refusal
+
+    def append(self, records: Sequence[LogRecord]) -> int:
+        if isinstance(self.refusal, NotLeaderOrFollower):
             raise self.refusal
         batch = encode_batch(INTERNAL, records, self.wall_us)
         placed = place(batch, self.log_end, self.leader_epoch)
@@ -95,8 +105,10 @@ class CoordinatorCluster(Generic[AnyCoordinator]):
         self.collect()
 
     def commit(self) -> None:
-        """All that was appended is below the high watermark."""
+        """All decisions are below the high watermark, also those that waited for a batch before them."""
         self.commit_to(self.log_end)
+        while self.high_watermark < self.log_end:
+            self.commit_to(self.log_end)
 
     def commit_to(self, offset: int) -> None:
         self.high_watermark = offset

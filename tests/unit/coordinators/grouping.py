@@ -49,7 +49,7 @@ class Grouping(CoordinatorCluster[GroupCoordinator]):
     def make(self) -> GroupCoordinator:
         return GroupCoordinator(
             "__groups-3",
-            self.append,
+            self,
             lambda topic: topic in self.topics,
             self.seen,
             lambda: self.allows_members,

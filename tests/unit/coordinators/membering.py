@@ -145,6 +145,20 @@ class SimulatedMember:
         return self.core.held if self.core.may_hand_out(self.now_ms) else frozenset()
 
 
+class LogOfFormer:
+    """The log of a coordinator that was deposed and does not know it. Nobody has what it appends."""
+
+    def __init__(self, end_offset: int) -> None:
+        self._end_offset = end_offset
+
+    def require_room(self) -> None:
+        """There is always room."""
+
+    def append(self, records: Sequence[LogRecord]) -> int:
+        self._end_offset += len(records)
+        return self._end_offset
+
+
 class Membering(Grouping):
     """See the module's text."""
 
@@ -189,13 +203,7 @@ class Membering(Grouping):
         """Another broker leads, and the coordinator before it does not know that: nothing that it appends is ever
         committed. Members that have a stream to it keep it."""
         former = self.coordinator
-        ends = [self.log_end]
-
-        def append_in_vain(records: Sequence[LogRecord]) -> int:
-            ends.append(ends[-1] + len(records))
-            return ends[-1]
-
-        former._table._append = append_in_vain
+        former._log._log = LogOfFormer(former._log.written_end)
         self.former.append(former)
         committed = sum(1 for end in self.ends if end <= self.high_watermark)
         if kept_batches is not None:

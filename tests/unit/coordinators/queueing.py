@@ -34,7 +34,7 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         self.begin()
 
     def make(self) -> QueueCoordinator:
-        return QueueCoordinator("__queues-3", self.append, self.counts.get, lambda: self.allows_queues)
+        return QueueCoordinator("__queues-3", self, self.counts.get, lambda: self.allows_queues)
 
     # -- leaders
 

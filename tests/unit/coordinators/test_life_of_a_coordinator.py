@@ -129,10 +129,20 @@ def test_an_append_that_finds_the_term_over_ends_it() -> None:
     cluster = TransactionCalls()
     producer_id = cluster.writer(ORDERS_0)
     ending = cluster.ask_to_end([producer_id])
+    enlisting = cluster.ask_to_enlist(generation=1, attempt="b")
+    assert cluster.waits(enlisting), "for the batch before"
+    cluster.refusal = OVER
+    cluster.commit_to(cluster.log_end)
+    assert isinstance(error_of(cluster.answer(ending, End)), NotCoordinator), "its markers are not written yet"
+    assert isinstance(error_of(cluster.answer(enlisting, Enlist)), NotCoordinator)
+    assert cluster.coordinator.state is CoordinatorState.IDLE
+
+
+def test_a_decision_that_finds_the_term_over_ends_it() -> None:
+    cluster = TransactionCalls()
     cluster.refusal = OVER
     enlisting = cluster.ask_to_enlist(generation=1, attempt="b")
     assert isinstance(error_of(cluster.answer(enlisting, Enlist)), NotCoordinator)
-    assert isinstance(error_of(cluster.answer(ending, End)), NotCoordinator)
     assert cluster.coordinator.state is CoordinatorState.IDLE
 
 

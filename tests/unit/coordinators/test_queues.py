@@ -388,6 +388,7 @@ def test_a_call_that_waits_is_answered_once_when_its_lease_shows_that_the_term_i
     world = Queueing()
     world.has(0)
     ticket = world.ask_to_lease()
+    world.commit()
     world.refusal = NotLeaderOrFollower("another broker leads")
     world.has(1)
     assert isinstance(error_of(world.answers[ticket]), NotCoordinator)

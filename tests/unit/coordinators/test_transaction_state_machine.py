@@ -91,13 +91,13 @@ class TransactionMachine(RuleBasedStateMachine):
         run, generation, name = self.attempts[-1 - back % len(self.attempts)]
         match other:
             case "run":
-                run = f"r{self.cluster.log_end}"
+                run = f"r{self.cluster.decided_end}"
             case "generation below":
                 generation = max(0, generation - 1)
             case "generation":
                 generation += 1
             case "name":
-                name = f"n{self.cluster.log_end}"
+                name = f"n{self.cluster.decided_end}"
         return ModelAttempt(run, generation, name)
 
     def pick(self, indexes: list[int]) -> list[int]:
@@ -107,12 +107,13 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def note(self, ticket: object, expected: str, committed: int | None = None) -> None:
         """A call was made, and the model has taken it in."""
-        self.asked[ticket] = ExpectedAnswer(expected, self.cluster.log_end, committed)
+        self.asked[ticket] = ExpectedAnswer(expected, self.cluster.decided_end, committed)
         self.settle()
 
     def settle(self) -> None:
-        """Whatever was appended belongs to the model as it is now."""
-        self.history += [(end, copy.deepcopy(self.model)) for end in self.cluster.ends if end > self.history[-1][0]]
+        """Whatever was decided belongs to the model as it is now."""
+        if self.cluster.decided_end > self.history[-1][0]:
+            self.history.append((self.cluster.decided_end, copy.deepcopy(self.model)))
         self.cluster.collect()
         for effect in self.cluster.asked_markers():
             self.judge_markers(effect)
@@ -134,7 +135,7 @@ class TransactionMachine(RuleBasedStateMachine):
         if former is None or self.model.over:
             generation = 0 if self.model.committed is None else self.model.committed + 1
             run = f"r{len(self.model.old_runs) + 10}" if new_run or former is None else former.run
-            self.enlist(ModelAttempt(run, generation, f"n{self.cluster.log_end}"), task)
+            self.enlist(ModelAttempt(run, generation, f"n{self.cluster.decided_end}"), task)
         else:
             self.enlist(former, task)
         for partition in where:
@@ -208,7 +209,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.note(ticket, self.model.abort_by_command())
 
     def refuse_an_append(self) -> None:
-        """Nothing of a decision that could not be appended is left: enlisting would have taken over."""
+        """Nothing of a decision that was refused is left: enlisting would have taken over."""
         self.cluster.refusal = NotEnoughReplicas("the ISR is too small")
         ticket = self.cluster.ask_to_enlist(9, "new", "new")
         self.cluster.refusal = None
@@ -235,6 +236,11 @@ class TransactionMachine(RuleBasedStateMachine):
         if ends:
             self.cluster.commit_to(ends[:batches][-1])
             self.settle()
+
+    def commit_all(self) -> None:
+        """Also the decisions that wait for a batch before them."""
+        while self.cluster.high_watermark < self.cluster.log_end:
+            self.commit(1_000)
 
     @rule(which=st.integers(0, 10), written=st.sampled_from((True, True, False)))
     def answer_markers(self, which: int, written: bool) -> None:
@@ -314,7 +320,7 @@ class TransactionMachine(RuleBasedStateMachine):
             elif code == "REQUEST_TIMED_OUT":
                 assert committed is not None
             else:
-                assert code == expected
+                assert code == expected, f"{code} is not {expected}: {message}"
                 assert rests_on <= self.cluster.high_watermark, "answered with what may be forgotten"
                 if committed is not None:
                     self.judge_commit(message, committed)
@@ -340,14 +346,14 @@ class TransactionMachine(RuleBasedStateMachine):
         if not hasattr(self, "cluster"):
             return
         for _ in range(6):
-            self.commit(1_000)
+            self.commit_all()
             for effect in self.under_way:
                 self.deliver(effect)
             self.under_way = []
             self.cluster.now_ms += REQUEST_TIMEOUT_MS
             self.cluster.coordinator.tick(self.cluster.now)
             self.settle()
-        self.commit(1_000)
+        self.commit_all()
         self.the_committed_state_is_the_replay_of_the_committed_log()
         self.answers_are_the_models()
         assert not self.asked, "somebody waits for ever"

@@ -51,7 +51,7 @@ class TransactionCalls(CoordinatorCluster[TransactionCoordinator]):
 
     def make(self) -> TransactionCoordinator:
         settings = TransactionSettings(transaction_timeout_ms=TIMEOUT_MS)
-        return TransactionCoordinator("__transactions-3", settings, self.append, lambda topic: topic in self.topics)
+        return TransactionCoordinator("__transactions-3", settings, self, lambda topic: topic in self.topics)
 
     # -- writers
 

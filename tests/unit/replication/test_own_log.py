@@ -33,7 +33,9 @@ def told(cluster: ReplicaCluster, broker_id: int) -> list[LeadershipEffect]:
 
 
 def append(cluster: ReplicaCluster, base_offset: int, *, broker_id: int = 1, epoch: int = 0, rows: int = 1) -> int:
-    end = cluster[broker_id].manager.append_own(KEY, epoch, base_offset, batch(rows), cluster.now_ms)
+    manager = cluster[broker_id].manager
+    manager.require_own_room(KEY, epoch, cluster.now_ms)
+    end = manager.append_own(KEY, epoch, base_offset, batch(rows))
     cluster[broker_id].run()
     return end
 
@@ -114,7 +116,7 @@ def test_below_min_nothing_is_written(cluster: ReplicaCluster) -> None:
 def test_a_decision_that_no_follower_could_be_sent_is_refused(cluster: ReplicaCluster) -> None:
     large = batch(2, size_bytes=5 << 20)
     with pytest.raises(MessageTooLarge):
-        cluster[1].manager.append_own(KEY, 0, 0, large, cluster.now_ms)
+        cluster[1].manager.append_own(KEY, 0, 0, large)
 
 
 def test_appends_that_a_full_disk_dropped_are_told_by_leading_anew_from_where_the_log_ends(

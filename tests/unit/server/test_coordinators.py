@@ -34,7 +34,6 @@ from minilog_broker.security.principal import BROKER, USER, Principal
 from minilog_broker.security.producer_proof import KEY_BYTES, ProducerKey, WriterName
 from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
 from minilog_broker.server.clients.controller_link import IdBlock
-from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services import transaction_service
 from minilog_broker.server.services.group_service import GroupService
 from minilog_broker.server.services.producer_ids import ProducerIds
@@ -207,7 +206,7 @@ def test_a_log_with_what_is_no_coordinators_takes_the_replica_offline_and_not_th
         await commit(cluster, 1)
         log = cluster.logs.logs[KEY]
         foreign = encode_batch(KEY, [LogRecord(b"\xff no key of ours", b"value")], 0)
-        cluster.replicas.manager.append_own(KEY, 0, log.log_end_offset, foreign, now_ms())
+        cluster.replicas.manager.append_own(KEY, 0, log.log_end_offset, foreign)
         cluster.replicas.run()
         cluster.lead()
         service = GroupService(cluster.coordinators, cluster.image)

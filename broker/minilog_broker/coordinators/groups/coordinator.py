@@ -29,6 +29,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import MemberAnswer, Moment
+from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.groups import offsets as rules
 from minilog_broker.coordinators.groups.committers import check_committer
 from minilog_broker.coordinators.groups.describing import described_members
@@ -45,7 +46,7 @@ from minilog_broker.coordinators.groups.records import (
 )
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.sequences import last_sequence
-from minilog_broker.coordinators.table import AppendRecords, Change
+from minilog_broker.coordinators.table import Change
 
 NO_OFFSET = -1
 
@@ -62,13 +63,13 @@ class GroupCoordinator(PendingCoordinator[GroupKey, GroupValue, coordinator_pb2.
     def __init__(
         self,
         name: str,
-        append: AppendRecords,
+        log: OwnLog,
         knows_topic: rules.KnowsTopic,
         topics: Topics,
         allows_members: Callable[[], bool],
         settings: MemberSettings,
     ) -> None:
-        super().__init__(name, group_codec(), append)
+        super().__init__(name, group_codec(), log)
         self._knows_topic = knows_topic
         around = Surroundings(
             self._table, self._write, self._answer_member, topics, allows_members, lambda: self._leader_epoch

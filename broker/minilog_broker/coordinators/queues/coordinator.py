@@ -24,6 +24,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.coordinator import CoordinatorState, Response
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, Moment
+from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.queues import partition_queue, settling
 from minilog_broker.coordinators.queues.describing import RecordCounts, described_partition, listing
@@ -35,7 +36,7 @@ from minilog_broker.coordinators.queues.records import Queue, QueueChange, Queue
 from minilog_broker.coordinators.queues.settings import queue_settings
 from minilog_broker.coordinators.queues.view import PartitionCount, QueueView
 from minilog_broker.coordinators.sequences import last_sequence
-from minilog_broker.coordinators.table import AppendRecords, Change
+from minilog_broker.coordinators.table import Change
 from minilog_broker.replication.stable_offsets import StableOffset
 
 RETRY_MS = 100.0  # a decision that could not be written
@@ -48,9 +49,9 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
     response = queue_pb2.SettleResponse
 
     def __init__(
-        self, name: str, append: AppendRecords, partition_count: PartitionCount, allows_queues: Callable[[], bool]
+        self, name: str, log: OwnLog, partition_count: PartitionCount, allows_queues: Callable[[], bool]
     ) -> None:
-        super().__init__(name, queue_codec(), append)
+        super().__init__(name, queue_codec(), log)
         self._allows_queues = allows_queues
         self._view = QueueView(self._table, partition_count)
         self._locks = Locks()

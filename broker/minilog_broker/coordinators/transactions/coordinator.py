@@ -27,7 +27,8 @@ from minilog.transactions.messages import contents_to_wire
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState, Response
 from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, MarkersRefused, Moment, WriteMarkers
-from minilog_broker.coordinators.table import AppendRecords, Change
+from minilog_broker.coordinators.group_commit import OwnLog
+from minilog_broker.coordinators.table import Change
 from minilog_broker.coordinators.transactions import describing, ending, enlisting
 from minilog_broker.coordinators.transactions.clocks import Clocks
 from minilog_broker.coordinators.transactions.commits import WaitingCommits
@@ -62,10 +63,10 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         self,
         name: str,
         settings: TransactionSettings,
-        append: AppendRecords,
+        log: OwnLog,
         knows_topic: Callable[[bytes], bool],
     ) -> None:
-        super().__init__(name, transaction_codec(), append)
+        super().__init__(name, transaction_codec(), log)
         self._settings = settings
         self._knows_topic = knows_topic
         self._view = TransactionView(self._table)

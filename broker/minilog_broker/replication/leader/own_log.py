@@ -18,26 +18,33 @@ from minilog_broker.replication.leader.produce import append_at_end
 from minilog_broker.replication.replica_effects import BeganToLead, HighWatermarkMoved, StoppedLeading
 
 
-def append_own(
-    context: ReplicationContext,
-    leader: LeaderPartition,
-    leader_epoch: int,
-    base_offset: int,
-    batch: Buffer,
-    now_ms: float,
-) -> int:
-    """Append one batch at `base_offset`, at once. Returns the log's end behind it.
+def require_own_room(leader: LeaderPartition, leader_epoch: int, now_ms: float) -> None:
+    """Whether a coordinator may decide now. What it has decided is appended even if this changes before.
 
-    Raises NotLeaderOrFollower if the epoch is over or the log does not end at `base_offset`. Raises NotEnoughReplicas,
-    NoSpace or MessageTooLarge if nothing was written and the coordinator may go on."""
-    if not leader.leading or leader.leader_epoch != leader_epoch or leader.log.end != base_offset:
-        raise NotLeaderOrFollower(f"{leader}: leader epoch {leader_epoch} has ended here at offset {base_offset}")
+    Raises NotLeaderOrFollower if the epoch is over, NotEnoughReplicas or NoSpace if the coordinator may go on."""
+    if not leader.leading or leader.leader_epoch != leader_epoch:
+        raise NotLeaderOrFollower(f"{leader}: leader epoch {leader_epoch} has ended here")
     leader.require_space(now_ms)
     members = leader.state.in_sync_replicas
     if len(members) < leader.min_in_sync:
         raise NotEnoughReplicas(
             f"{leader}: the ISR {list(members)} is below min.insync.replicas={leader.min_in_sync}: nothing was written"
         )
+
+
+def append_own(
+    context: ReplicationContext,
+    leader: LeaderPartition,
+    leader_epoch: int,
+    base_offset: int,
+    batch: Buffer,
+) -> int:
+    """Append one batch at `base_offset`, at once. Returns the log's end behind it.
+
+    Raises NotLeaderOrFollower if the epoch is over or the log does not end at `base_offset`. Raises MessageTooLarge if
+    nothing was written and the coordinator may go on."""
+    if not leader.leading or leader.leader_epoch != leader_epoch or leader.log.end != base_offset:
+        raise NotLeaderOrFollower(f"{leader}: leader epoch {leader_epoch} has ended here at offset {base_offset}")
     header = decode_header(batch)
     if header.length > leader.config.max_message_bytes:
         raise MessageTooLarge(

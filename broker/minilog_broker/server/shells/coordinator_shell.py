@@ -36,9 +36,10 @@ from minilog_broker.coordinators.coordinator_effects import (
     RegisterProducer,
     WriteMarkers,
 )
+from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
-from minilog_broker.coordinators.table import AppendRecords, LogRecord
+from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.replication.replica_effects import (
     BeganToLead,
@@ -82,13 +83,13 @@ class Surroundings:
 
 
 class CoordinatorShell(Generic[_Core]):
-    """The I/O around the core of one coordinator. `make` makes the core, from its `append`."""
+    """The I/O around the core of one coordinator. `make` makes the core, whose log (OwnLog) this is."""
 
     max_waiting = MAX_WAITING
 
-    def __init__(self, key: PartitionKey, around: Surroundings, make: Callable[[AppendRecords], _Core]) -> None:
+    def __init__(self, key: PartitionKey, around: Surroundings, make: Callable[[OwnLog], _Core]) -> None:
         self.key = key
-        self.core: _Core = make(self._append)
+        self.core: _Core = make(self)
         self._around = around
         self._leader_epoch = self._log_end = -1
         self._loading: asyncio.Task[None] | None = None
@@ -116,10 +117,15 @@ class CoordinatorShell(Generic[_Core]):
                 self.core.deposed()
         self.run()
 
-    def _append(self, records: Sequence[LogRecord]) -> int:
+    def require_room(self) -> None:
+        """OwnLog has the meaning."""
+        self._around.replicas.manager.require_own_room(self.key, self._leader_epoch, now_ms())
+
+    def append(self, records: Sequence[LogRecord]) -> int:
+        """OwnLog has the meaning."""
         batch = encode_batch(self.key, records, self._around.wall_us())
         manager = self._around.replicas.manager
-        self._log_end = manager.append_own(self.key, self._leader_epoch, self._log_end, batch, now_ms())
+        self._log_end = manager.append_own(self.key, self._leader_epoch, self._log_end, batch)
         return self._log_end
 
     def _stop_loading(self) -> None:

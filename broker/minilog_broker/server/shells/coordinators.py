@@ -19,9 +19,9 @@ from minilog.net.coordinators_of import (
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.groups.presences import MemberSettings
 from minilog_broker.coordinators.kinds import GROUPS, QUEUES, TRANSACTIONS, CoordinatorKind, Core, CoreParts
-from minilog_broker.coordinators.table import AppendRecords
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.levels import GROUP_MEMBERS_LEVEL, QUEUES_LEVEL, ClusterLevel
 from minilog_broker.replication.replica_effects import BeganToLead, LeadershipEffect
@@ -44,7 +44,7 @@ class CoordinatorsOf(Generic[Core, Shell]):
     def __init__(
         self,
         kind: CoordinatorKind[Core],
-        shell: Callable[[PartitionKey, Surroundings, Callable[[AppendRecords], Core]], Shell],
+        shell: Callable[[PartitionKey, Surroundings, Callable[[OwnLog], Core]], Shell],
         parts: CoreParts,
         around: Surroundings,
     ) -> None:
@@ -70,7 +70,7 @@ class CoordinatorsOf(Generic[Core, Shell]):
         shell = self._shells.get(key)
         if shell is None:
             name = f"partition {key.partition} of {self.topic_name}"
-            shell = self._shell(key, self._around, lambda append: self._kind.make(name, append, self._parts))
+            shell = self._shell(key, self._around, lambda log: self._kind.make(name, log, self._parts))
             self._shells[key] = shell
         return shell
 

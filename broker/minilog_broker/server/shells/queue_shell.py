@@ -9,8 +9,8 @@ import structlog
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, RecordsExpired
+from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
-from minilog_broker.coordinators.table import AppendRecords
 from minilog_broker.replication.stable_offsets import StableOffset
 from minilog_broker.server.shells.coordinator_shell import PendingShell, Surroundings
 
@@ -22,9 +22,7 @@ class QueueShell(PendingShell[QueueCoordinator]):
 
     max_waiting = 50_000  # most of them are workers without work
 
-    def __init__(
-        self, key: PartitionKey, around: Surroundings, make: Callable[[AppendRecords], QueueCoordinator]
-    ) -> None:
+    def __init__(self, key: PartitionKey, around: Surroundings, make: Callable[[OwnLog], QueueCoordinator]) -> None:
         super().__init__(key, around, make)
         self._questions: dict[int, Callable[[], None]] = {}  # under way: each with what withdraws it
 
