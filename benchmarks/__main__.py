@@ -4,6 +4,7 @@ T1 T10 produce    T1r record by record    T2 consume    T3 T4 T5 Spark reads, st
 T7 failover       T8 idle                 T9 many partitions    T11 micro-batches         T12 many producers
 T13 T14 T15 rows in columns, queried and written    T20-scan rows into Arrow, beside Parquet
 T19-latest the newest row of each key, beside a window
+T21 T21-live a queue that workers share             T21-idle workers without work
 T20-groups members of a group come and go           T20-idle an idle group of 1,000 members
 (docs/spec/performance.md)
 
@@ -42,6 +43,7 @@ from benchmarks.workloads.latency import latency
 from benchmarks.workloads.latest import latest
 from benchmarks.workloads.micro_batch import micro_batch
 from benchmarks.workloads.produce import batches, record_by_record
+from benchmarks.workloads.queues import queue_backlog, queue_idle, queue_live
 from benchmarks.workloads.scale import partitions, producers, restart
 from benchmarks.workloads.scan import scan_columns
 from benchmarks.workloads.spark import batch_read, stream_read, write
@@ -65,6 +67,7 @@ def workloads(*, is_quick: bool) -> list[Workload]:
         idle(1, 0.15),
         idle(300, 0.1),
         idle_group(1_000),
+        queue_idle(200),
         latency(100),
         latency(1_000),
         batches("T1", 1_024, 3.0),
@@ -82,6 +85,8 @@ def workloads(*, is_quick: bool) -> list[Workload]:
         latest(10_000_000, 1_000_000),
         scan_columns(10_000_000),
         groups(50, 300, 1_000.0),
+        queue_backlog(200_000, 100),
+        queue_live(1_000, 100),
         producers(100),
         partitions(300, 0.9),
         partitions(1_000, 0.9),

@@ -62,6 +62,14 @@ class JetStreamCluster:
         rate = float(_RATE.findall(output)[-1].replace(",", ""))
         return {"records": records, "sent": self.count() - before, "seconds": records / rate}
 
+    def create_work_queue(self, subject: str) -> None:
+        """A stream that keeps each message until a worker has accepted it, and the workers' consumer."""
+        self.command(
+            "stream", "add", subject, "--subjects", subject, "--retention", "work", "--storage", "file",
+            "--replicas", "3", "--defaults",
+        )  # fmt: skip
+        self.command("consumer", "add", subject, "workers", "--pull", "--ack", "explicit", "--defaults")
+
     def count(self) -> int:
         """Messages in the stream."""
         return int(json.loads(self.command("stream", "info", _STREAM, "--json"))["state"]["messages"])
