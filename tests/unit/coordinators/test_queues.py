@@ -17,6 +17,7 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
+from minilog_broker.coordinators.queues.leasing import LOOK_MS
 from minilog_broker.replication.stable_offsets import StableOffset
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
 from tests.unit.coordinators.queueing import (
@@ -506,3 +507,21 @@ def test_people_see_who_has_what() -> None:
         1,
     )
     assert 0 < described.remaining_ms <= LOCK_MS
+
+
+def test_the_backlog_of_a_queue_without_workers_is_known() -> None:
+    world = Queueing()
+    world.has(10)
+    leased = world.lease(10)
+    assert world.settle(leased, 0, 9) is None
+    world.has(11)
+    world.has(1_000)
+    world.pass_ms(LOOK_MS)
+    world.report()
+    world.pass_ms(LOOK_MS)
+    world.report()
+    assert world.coordinator.record_counts()[Q].fresh == 990
+    world.fail_over()
+    world.pass_ms(1)
+    world.report()
+    assert world.coordinator.record_counts()[Q].fresh == 990

@@ -5,7 +5,8 @@
     news of a leader                      what its log has no more is dropped, durably. Then calls are served
     records that may be delivered again   calls are served, the oldest first
 
-There is one question for each partition with calls that wait (watches.py).
+There is one question for each partition with calls that wait (watches.py). Every 10 s there is one for each other
+partition, too: a queue without workers has a backlog that people and alerts must see, and records that retention takes.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from minilog_broker.coordinators.table import Change
 from minilog_broker.replication.stable_offsets import Known, Question, StableOffset
 
 UNBOUNDED = 1 << 63
+LOOK_MS = 10_000.0
 _DELAYED = (RangeState.READY, RangeState.DEAD)
 
 
@@ -62,18 +64,20 @@ class Leasing:
         self._turns: Counter[str] = Counter()  # of the partitions of a queue
         self._delays: dict[str, float] = {}  # the end of the first delay of a queue for which calls wait
         self._activated_ms = -math.inf
+        self._look_at_ms = math.inf
         self.expired: Counter[QueueKey] = Counter()
         """The offsets that retention took before they were settled, in this term."""
 
     # -- the term
 
     def begin_term(self, now: Moment) -> None:
-        self._activated_ms = now.ms
+        self._activated_ms = self._look_at_ms = now.ms
 
     def end_term(self, refusal: MinilogError) -> None:
         """Forget all, and refuse the calls that wait."""
         for call in self._calls.take_all():
             self._refuse(call, refusal)
+        self._look_at_ms = math.inf
         self._watches.clear()
         self._turns.clear()
         self._delays.clear()
@@ -211,10 +215,14 @@ class Leasing:
                 self._ask_for(key, now)
         for queue in [queue for queue, due_ms in self._delays.items() if due_ms <= now.ms]:
             self.serve(queue, now)
+        if now.ms >= self._look_at_ms:
+            self._look_at_ms = now.ms + LOOK_MS
+            for queue in self._view.names():
+                self._ask(queue, tuple(self._view.queue(queue).topics), now)
 
     @property
     def next_tick_ms(self) -> float:
-        return min([self._calls.next_ms(), self._watches.next_ms(), *self._delays.values()])
+        return min([self._calls.next_ms(), self._watches.next_ms(), self._look_at_ms, *self._delays.values()])
 
     def _wait_for_delays(self, queue: str, topics: Sequence[bytes], now: Moment) -> None:
         """Note when the first record with a delay may be leased again."""
