@@ -147,16 +147,6 @@ class Kafka(Peer):
             producer.poll(0)
         producer.flush()
 
-    def start(self, workers: int) -> list[threading.Thread]:
-        from confluent_kafka.admin import AdminClient
-        from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-
-        setting = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-        group = ConfigResource(ConfigResource.Type.GROUP, self._topic, incremental_configs=[setting])
-        for future in AdminClient({"bootstrap.servers": self._servers}).incremental_alter_configs([group]).values():
-            future.result()
-        return super().start(workers)
-
     def work(self) -> None:
         from confluent_kafka import ShareConsumer
 

@@ -173,6 +173,16 @@ class KafkaCluster:
         for future in admin.incremental_alter_configs([resource]).values():
             future.result(60)
 
+    def begin_share_group_at_start(self, group: str) -> None:
+        """The share group gets the records that were there before it."""
+        tool = ["java", "-Xmx256m", "-cp", self.class_path, "org.apache.kafka.tools.ConfigCommand", "--alter"]
+        tool += ["--bootstrap-server", self.servers, "--entity-type", "groups", "--entity-name", group]
+        subprocess.run(
+            [*tool, "--add-config", "share.auto.offset.reset=earliest", *self.command_config()],
+            check=True,
+            capture_output=True,
+        )
+
     def wait_in_sync(self, topic: str, partitions: int) -> None:
         admin = self._admin()
 

@@ -30,9 +30,12 @@ def _create(arena: Arena, name: str) -> tuple[Running, str]:
     if name == "jetstream":
         arena.jetstream.create_work_queue(topic)
         return arena.jetstream, topic
-    system = arena.minilog if name == "minilog" else arena.kafka
-    system.create(topic, PARTITIONS, is_synced=False)
-    return system, topic
+    if name == "kafka":
+        arena.kafka.create(topic, PARTITIONS, is_synced=False)
+        arena.kafka.begin_share_group_at_start(topic)
+        return arena.kafka, topic
+    arena.minilog.create(topic, PARTITIONS, is_synced=False)
+    return arena.minilog, topic
 
 
 def _backlog(name: str, messages: int, batch: int) -> Callable[[Arena], Turn]:
