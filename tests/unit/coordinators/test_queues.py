@@ -17,7 +17,9 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
+from minilog_broker.coordinators.queues.describing import Progress
 from minilog_broker.coordinators.queues.leasing import LOOK_MS
+from minilog_broker.coordinators.queues.records import QueueKey
 from minilog_broker.replication.stable_offsets import StableOffset
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
 from tests.unit.coordinators.queueing import (
@@ -491,6 +493,9 @@ def test_records_are_counted_by_their_state() -> None:
     assert world.settle_in_transaction([world.settlement(leased, 3, 4)]) is None
     counts = world.coordinator.record_counts()[Q]
     assert (counts.ready, counts.leased, counts.settling, counts.fresh, counts.dead) == (1, 1, 2, 4, 1)
+    assert (counts.redelivered, counts.progress) == (0, {QueueKey(Q, P0): Progress(1, 10)})
+    world.lease(1)
+    assert world.coordinator.record_counts()[Q].redelivered == 1
 
 
 def test_people_see_who_has_what() -> None:

@@ -12,13 +12,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from minilog.errors import InvalidArgument, InvalidConfig
 from minilog.partition_key import PartitionKey
+from minilog_broker.coordinators.queues.describing import RecordCounts
+from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
+from minilog_broker.coordinators.queues.records import QueueKey
 from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.server.addresses import check_plaintext
 from minilog_broker.server.metrics import names
 from minilog_broker.server.metrics.broker_metrics import BrokerMetrics, Samples
-from minilog_broker.server.metrics.group_lag import MAX_POINTS, EndHistory, LogEnd, lag_of
+from minilog_broker.server.metrics.end_history import MAX_POINTS, EndHistory
+from minilog_broker.server.metrics.group_lag import LogEnd, lag_of
 from minilog_broker.server.metrics.names import MAX_TOPICS, MetricType
 from minilog_broker.server.metrics.observations import Observations
+from minilog_broker.server.metrics.queue_records import QueueRecords
 from minilog_broker.server.runtime.logging import configure_logging, escaped
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 
@@ -183,6 +188,18 @@ def test_a_history_is_bounded_and_stays_in_order() -> None:
     assert found.seconds_since(9_500, 999.0) == pytest.approx(49.0, abs=1.0)
     assert found.seconds_since(100, 999.0) == pytest.approx(989.0, abs=5.0)
     assert EndHistory().seconds_since(0, 5.0) == 0.0
+
+
+def test_a_queue_is_as_late_as_its_oldest_record_that_is_not_settled() -> None:
+    records, other = QueueRecords(), QueueKey("jobs", PartitionKey(b"t" * 16, 1))
+    counted = RecordCounts()
+    assert records.lag_s(counted, 30.0) == 0.0
+    counted.add(QueueKey("jobs", KEY), PartitionQueue(200, 0), None)
+    assert records.lag_s(counted, 30.0) == 0.0, "no leader has reported yet"
+    for key, settled_to in ((QueueKey("jobs", KEY), 200), (other, 300)):
+        counted.add(key, PartitionQueue(settled_to, 0), 300)
+        records._histories[key] = history((10.0, 100), (20.0, 200), (30.0, 300))
+    assert records.lag_s(counted, 30.0) == 10.0
 
 
 def test_a_group_is_as_far_behind_as_all_its_partitions_and_as_late_as_its_latest() -> None:

@@ -246,9 +246,10 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             counts[name] = RecordCounts()
             for key, state in self._view.partitions(name):
                 stable = self._leasing.stable(key)
-                counts[name].add(state, -1 if stable is None else stable.last_stable_offset)
+                counts[name].add(key, state, None if stable is None else stable.last_stable_offset)
                 counts[name].dead += self._dead[key]
                 counts[name].expired += self._leasing.expired[key]
+                counts[name].redelivered += self._leasing.redelivered[key]
         return counts
 
     def list(self, ticket: object, request: queue_pb2.ListQueuesRequest) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.leasing import Leasing
@@ -13,10 +14,18 @@ from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from minilog_broker.coordinators.queues.records import QueueKey
 
 
+class Progress(NamedTuple):
+    """Of a queue in a partition: what is settled, and the end of what may be leased."""
+
+    settled_to: int
+    last_stable_offset: int
+
+
 @dataclass(slots=True)
 class RecordCounts:
-    """The unsettled offsets of a queue by their state, and the dead and expired ones of this term.
-    `dead_letters`: those that wait for their way to the dead-letter topic."""
+    """The unsettled offsets of a queue by their state, and the dead, expired and redelivered ones of this term.
+    `dead_letters`: those that wait for their way to the dead-letter topic. `progress`: in the partitions whose leaders
+    have reported."""
 
     ready: int = 0
     leased: int = 0
@@ -25,8 +34,10 @@ class RecordCounts:
     dead_letters: int = 0
     dead: int = 0
     expired: int = 0
+    redelivered: int = 0
+    progress: dict[QueueKey, Progress] = field(default_factory=dict)
 
-    def add(self, state: PartitionQueue, last_stable_offset: int) -> None:
+    def add(self, key: QueueKey, state: PartitionQueue, last_stable_offset: int | None) -> None:
         """Count a partition. `last_stable_offset`: as far as it is known."""
         for part in state.ranges:
             match part.state:
@@ -38,7 +49,9 @@ class RecordCounts:
                     self.settling += part.count
                 case RangeState.DEAD:
                     self.dead_letters += part.count
-        self.fresh += max(0, last_stable_offset - state.next_offset)
+        if last_stable_offset is not None:
+            self.fresh += max(0, last_stable_offset - state.next_offset)
+            self.progress[key] = Progress(state.settled_to, last_stable_offset)
 
 
 def listing(queue: str, partitions: Sequence[tuple[QueueKey, PartitionQueue]]) -> queue_pb2.QueueListing:

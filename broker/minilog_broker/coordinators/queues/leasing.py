@@ -67,6 +67,8 @@ class Leasing:
         self._look_at_ms = math.inf
         self.expired: Counter[QueueKey] = Counter()
         """The offsets that retention took before they were settled, in this term."""
+        self.redelivered: Counter[QueueKey] = Counter()
+        """The offsets that were leased again, in this term."""
 
     # -- the term
 
@@ -82,11 +84,12 @@ class Leasing:
         self._turns.clear()
         self._delays.clear()
         self.expired.clear()
+        self.redelivered.clear()
 
     def forget(self, key: QueueKey) -> None:
         """The queue has no such partition any more."""
         self._watches.forget(key)
-        del self.expired[key]
+        del self.expired[key], self.redelivered[key]
 
     # -- calls
 
@@ -132,6 +135,10 @@ class Leasing:
             response.dead_letter_topic = settings.dead_letter_topic
             response.copies_dead_records = settings.copies_dead_records
         self._around.answer(call.ticket, request.queue, response)
+        for part in ranges:
+            if part.delivery_count > 1 and not part.HasField("death_reason"):
+                key = QueueKey(request.queue, PartitionKey.of(part.partition_id))
+                self.redelivered[key] += part.last_offset + 1 - part.first_offset
         return True
 
     def _leased(

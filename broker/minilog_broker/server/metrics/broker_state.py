@@ -15,7 +15,7 @@ from minilog_broker.server.metrics.broker_metrics import Samples
 from minilog_broker.server.metrics.broker_parts import BrokerParts, Parts
 from minilog_broker.server.metrics.disk_space import DiskSpace
 from minilog_broker.server.metrics.group_lag import GroupLag
-from minilog_broker.server.metrics.queue_records import of_queue_records
+from minilog_broker.server.metrics.queue_records import QueueRecords
 from minilog_broker.version import CLIENT_VERSION
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class BrokerState:
         self._parts = parts
         self._space = DiskSpace()
         self._group_lag = GroupLag()
+        self._queue_records = QueueRecords()
 
     async def look(self, topics: Sequence[str]) -> Samples:
         condition, parts = self._look(), self._parts()
@@ -41,7 +42,7 @@ class BrokerState:
         if parts is None:
             return samples
         samples += of_cluster(parts) + of_queues(parts) + of_transactions(parts)
-        samples += of_queue_records(parts)
+        samples += self._queue_records.look(parts)
         samples += of_scrub(parts.scrub)
         samples += of_cleaner(parts.cleaner)
         samples += of_rules(parts.access.rules_age_s())

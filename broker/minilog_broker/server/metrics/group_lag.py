@@ -25,6 +25,7 @@ from minilog.v1 import metadata_pb2
 from minilog_broker.server.metrics import names
 from minilog_broker.server.metrics.broker_metrics import Samples
 from minilog_broker.server.metrics.broker_parts import BrokerParts
+from minilog_broker.server.metrics.end_history import EndHistory
 from minilog_broker.server.runtime.timer import now_ms
 
 logger = structlog.get_logger()
@@ -32,7 +33,6 @@ logger = structlog.get_logger()
 LOOK_EVERY_S = 5.0
 ANSWER_WITHIN_S = 2.0  # a leader that is gone must not hold up a scrape
 MAX_PARTITIONS = 2_000  # of all shown groups
-MAX_POINTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +42,6 @@ class LogEnd:
     log_start: int
     high_watermark: int
     size_bytes: int
-
-
-class EndHistory:
-    """The ends of a log over time: at most MAX_POINTS points."""
-
-    __slots__ = ("_points",)
-
-    def __init__(self) -> None:
-        self._points: list[tuple[float, int]] = []
-
-    def note(self, now_s: float, end: int) -> None:
-        """Note an end. Where the history is full, every other point of the older half goes."""
-        if len(self._points) == MAX_POINTS:
-            half = MAX_POINTS // 2
-            self._points = [*self._points[:half:2], *self._points[half:]]
-        self._points.append((now_s, end))
-
-    def seconds_since(self, offset: int, now_s: float) -> float:
-        """The time since the log ended at `offset`, when the record there came. 0 where that record is not there
-        yet."""
-        points = self._points
-        if not points or points[-1][1] <= offset:
-            return 0.0
-        behind = next(index for index, (_, end) in enumerate(points) if end > offset)
-        after_s, after = points[behind]
-        if behind == 0:
-            return now_s - after_s
-        before_s, before = points[behind - 1]
-        return now_s - (before_s + (after_s - before_s) * (offset - before) / (after - before))
 
 
 def lag_of(

@@ -183,6 +183,17 @@ QUEUE_EXPIRED_RECORDS = _counter(
     "Records that retention took before they were settled, since this broker coordinates the queue",
     "queue",
 )
+QUEUE_REDELIVERED_RECORDS = _counter(
+    "queue_redelivered_records_total",
+    "Records that were leased again, since this broker coordinates the queue",
+    "queue",
+)
+QUEUE_LAG_SECONDS = _gauge(
+    "queue_lag_seconds",
+    "Of the partition furthest behind: since its oldest record that is not settled came, estimated from how ends "
+    "moved; never more than this broker has watched the queue",
+    "queue",
+)
 QUEUES_NOT_SHOWN = _gauge(
     "queues_not_shown", "Queues coordinated here whose records are left out, since there are too many"
 )
