@@ -51,6 +51,27 @@ def test_settling_records_outlive_their_lock_and_an_abort_begins_the_lock_anew()
     assert (offsets(again), delivery_counts(again)) == ([0, 1, 2], [2, 3])
 
 
+def test_a_lease_that_settles_all_it_has_does_not_end() -> None:
+    """A driver that stood still between its settlement and its commit must not take its batch for lost."""
+    world, leased = leased_world()
+    assert world.settle_in_transaction([world.settlement(leased, 0, 2)]) is None
+    world.pass_ms(2 * LOCK_MS)
+    assert list(world.renew(leased.lease_id).ended_lease_ids) == []
+    world.fail_over()
+    assert list(world.renew(leased.lease_id).ended_lease_ids) == []
+    assert world.mark(committed=True) is None
+    world.pass_ms(LOCK_MS)
+    assert list(world.renew(leased.lease_id).ended_lease_ids) == [leased.lease_id]
+    assert world.state().settled_to == 3
+
+
+def test_a_lease_that_has_lost_records_has_ended_although_it_settles_others() -> None:
+    world, leased = leased_world()
+    assert world.settle_in_transaction([world.settlement(leased, 0, 1)]) is None
+    world.pass_ms(LOCK_MS)
+    assert list(world.renew(leased.lease_id).ended_lease_ids) == [leased.lease_id]
+
+
 def test_an_abort_lengthens_a_lock_that_has_little_left() -> None:
     world, leased = leased_world()
     assert world.settle_in_transaction([world.settlement(leased, 0, 2)]) is None

@@ -159,16 +159,21 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
                 self._locks.forget(LeaseName(request.queue, settlement.lease_id))
 
     def _expire(self, name: LeaseName, now: Moment) -> bool:
-        """The lock of a lease has ended. False: that could not be written."""
+        """The lock of a lease has ended. False: that could not be written. A lease of which all is settling loses
+        nothing. It goes on, until the markers come."""
         delivery = self._delivery(name.queue, now)
         states = {
             key: (state, partition_queue.expire(state, name.lease_id, delivery))
             for key, state in self._view.partitions(name.queue)
             if name.lease_id in partition_queue.leases_of(state)
         }
-        if not self._try_write([Change(key, after) for key, (_, after) in states.items()]):
+        lost = {key: (before, after) for key, (before, after) in states.items() if after != before}
+        if states and not lost:
+            self._locks.begin(name, now.ms + self._view.settings(name.queue).lock_duration_ms)
+            return True
+        if not self._try_write([Change(key, after) for key, (_, after) in lost.items()]):
             return False
-        for key, (before, after) in states.items():
+        for key, (before, after) in lost.items():
             self._dead[key] += before.alive_count - after.alive_count
         self._locks.forget(name)
         return True

@@ -257,5 +257,5 @@ def lost_count(before: PartitionQueue, log_start: int) -> int:
 
 
 def leases_of(queue: PartitionQueue) -> set[int]:
-    """The leases that hold something."""
-    return {current.lease_id for current in queue.ranges if current.state is RangeState.LEASED}
+    """The leases that hold something. A transaction may settle it."""
+    return {current.lease_id for current in queue.ranges if current.state in (RangeState.LEASED, RangeState.SETTLING)}
