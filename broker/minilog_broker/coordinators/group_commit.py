@@ -49,6 +49,11 @@ class GroupCommit:
         self._waiting, self._waiting_bytes = [], 0
         self.written_end = self._committed_end = end_offset
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is on its way. A decision would wait for it."""
+        return self._committed_end < self.written_end
+
     def write(self, records: Sequence[LogRecord]) -> int:
         """Give a decision its place. Returns the end behind it. Raises what the log raises, and then it has none."""
         self._log.require_room()
@@ -61,7 +66,7 @@ class GroupCommit:
         self._waiting += records
         self._waiting_bytes += size_bytes
         end_offset = self.written_end + len(self._waiting)
-        if self._committed_end >= self.written_end:
+        if not self.is_busy:
             self._append_waiting()
         return end_offset
 

@@ -114,6 +114,8 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
 
     def lease_answer(self, ticket: int) -> queue_pb2.LeaseResponse:
         self.commit()
+        self.report()
+        self.commit()
         return self.answer(ticket, queue_pb2.LeaseResponse)
 
     def lease(self, max_records: int = 10, **named: object) -> queue_pb2.LeaseResponse:

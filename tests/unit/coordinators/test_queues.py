@@ -265,6 +265,20 @@ def test_a_queue_begins_at_the_first_record_or_at_the_end() -> None:
     assert offsets(world.lease_answer(ticket)) == [5]
 
 
+def test_records_that_come_while_a_batch_is_on_its_way_share_a_lease() -> None:
+    world = Queueing()
+    world.has(0)
+    first, second, third = (world.ask_to_lease(10) for _ in range(3))
+    world.commit()
+    world.has(1)
+    world.has(2)
+    world.has(3)
+    assert len(world.ends) == 3, "the queue, its partition, and the first lease, at once"
+    assert offsets(world.lease_answer(first)) == [0]
+    assert offsets(world.lease_answer(second)) == [1, 2]
+    assert world.waits(third)
+
+
 def test_a_partition_that_comes_later_begins_at_its_first_record() -> None:
     world = Queueing()
     assert world.alter(reset="latest") is None

@@ -63,6 +63,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             self._effects.append,
             lambda: self._table.end_offset + 1,
             lambda: self._leader_epoch,
+            lambda: self._log.is_busy,
         )
         self._leasing = Leasing(around)
         self._dead: Counter[QueueKey] = Counter()
@@ -366,6 +367,8 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             producer_id = change.key.producer_id
             if producer_id is not None and self._table.get(change.key) is None:
                 self._pending_ended(producer_id, change.key.owner)
+        if high_watermark >= self._log.written_end:
+            self._leasing.batch_committed(now)
 
     def _ended(self) -> None:
         super()._ended()

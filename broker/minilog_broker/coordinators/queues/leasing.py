@@ -4,6 +4,8 @@
     a call                                it is answered with records, or it waits. Leaders are asked for news
     news of a leader                      what its log has no more is dropped, durably. Then calls are served
     records that may be delivered again   calls are served, the oldest first
+    a batch of the log is on its way      calls are served when it is committed: a lease would wait for it anyway, and
+                                          until then more records may come
 
 There is one question for each partition with calls that wait (watches.py). Every 10 s there is one for each other
 partition, too: a queue without workers has a backlog that people and alerts must see, and records that retention takes.
@@ -42,7 +44,7 @@ _DELAYED = (RangeState.READY, RangeState.DEAD)
 class Surroundings:
     """What leases need of their coordinator. `write` raises a MinilogError where it wrote nothing. Then the term may be
     over. `answer`: a ticket, the queue that the answer rests on, the message. `next_lease_id`: never used before in
-    this log. `coordinator_epoch`: of the term."""
+    this log. `coordinator_epoch`: of the term. `is_busy`: whether a batch of the log is on its way."""
 
     view: QueueView
     locks: Locks
@@ -51,6 +53,7 @@ class Surroundings:
     emit: Callable[[CoordinatorEffect], None]
     next_lease_id: Callable[[], int]
     coordinator_epoch: Callable[[], int]
+    is_busy: Callable[[], bool]
 
 
 class Leasing:
@@ -62,6 +65,7 @@ class Leasing:
         self._watches = Watches()
         self._calls = WaitingLeases()
         self._turns: Counter[str] = Counter()  # of the partitions of a queue
+        self._due: dict[str, None] = {}  # queues to serve when the batch on its way is committed
         self._delays: dict[str, float] = {}  # the end of the first delay of a queue for which calls wait
         self._activated_ms = -math.inf
         self._look_at_ms = math.inf
@@ -82,6 +86,7 @@ class Leasing:
         self._look_at_ms = math.inf
         self._watches.clear()
         self._turns.clear()
+        self._due.clear()
         self._delays.clear()
         self.expired.clear()
         self.redelivered.clear()
@@ -97,7 +102,10 @@ class Leasing:
         """Answer the call now, or let it wait. Raises UnknownTopicId, and what writing raises."""
         call = WaitingLease(ticket, request, now.ms, now.ms + request.max_wait_ms)
         self._begin_queue(request)
-        if not self._lease_now(call, now):
+        if self._around.is_busy():
+            self._calls.add(call)
+            self._due[request.queue] = None
+        elif not self._lease_now(call, now):
             self._calls.add(call)
             self._wait_for_delays(request.queue, call.topics, now)
         self._ask(request.queue, call.topics, now)
@@ -175,8 +183,23 @@ class Leasing:
         return changes, ranges
 
     def serve(self, queue: str, now: Moment) -> None:
-        """Lease to the calls that wait, the oldest first, as far as there are records."""
+        """Lease to the calls that wait, now or when the batch on its way is committed."""
         self._delays.pop(queue, None)
+        if not self._around.is_busy():
+            self._serve(queue, now)
+            return
+        self._due[queue] = None
+        for topics in self._calls.topics(queue):
+            self._ask(queue, topics, now)
+
+    def batch_committed(self, now: Moment) -> None:
+        """No batch of the log is on its way any more."""
+        due, self._due = self._due, {}
+        for queue in due:
+            self._serve(queue, now)
+
+    def _serve(self, queue: str, now: Moment) -> None:
+        """Lease to the calls that wait, the oldest first, as far as there are records."""
         for topics in self._calls.topics(queue):
             while (call := self._calls.first(queue, topics)) is not None:
                 try:
