@@ -31,7 +31,7 @@ RECORD_BYTES = 300
 _HEAD = struct.Struct("=qq")
 _PADDING = os.urandom(RECORD_BYTES - _HEAD.size)
 _POLL_S = 0.5
-_WITHIN_S = 300.0
+_WITHIN_S = 120.0
 _WARM_UP_SHARE = 0.2  # of the messages at a rate
 
 
@@ -200,13 +200,11 @@ class JetStream(Peer):
         await asyncio.gather(*map(self._take, connections))
 
     async def _take(self, connection: Any) -> None:
-        import nats
-
         subscription = await connection.jetstream().pull_subscribe(self._topic, durable="workers")
         while not self.over.is_set():
             try:
                 messages = await subscription.fetch(self._batch, timeout=_POLL_S)
-            except nats.errors.TimeoutError:
+            except TimeoutError:
                 continue
             self.taken.note(message.data for message in messages)
             for message in messages:
