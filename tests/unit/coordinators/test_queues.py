@@ -279,6 +279,16 @@ def test_records_that_come_while_a_batch_is_on_its_way_share_a_lease() -> None:
     assert world.waits(third)
 
 
+def test_a_call_that_does_not_wait_gets_what_there_is_though_a_batch_is_on_its_way() -> None:
+    world = Queueing()
+    world.has(3)
+    assert offsets(world.lease(1)) == [0]
+    assert offsets(world.lease_answer(world.ask_to_lease(1))) == [1]
+    waiting, hurried = world.ask_to_lease(1, queue="other"), world.ask_to_lease(1, wait_ms=0)
+    assert world.waits(waiting)
+    assert offsets(world.lease_answer(hurried)) == [2]
+
+
 def test_a_partition_that_comes_later_begins_at_its_first_record() -> None:
     world = Queueing()
     assert world.alter(reset="latest") is None

@@ -102,7 +102,7 @@ class Leasing:
         """Answer the call now, or let it wait. Raises UnknownTopicId, and what writing raises."""
         call = WaitingLease(ticket, request, now.ms, now.ms + request.max_wait_ms)
         self._begin_queue(request)
-        if self._around.is_busy():
+        if self._around.is_busy() and request.max_wait_ms:
             self._calls.add(call)
             self._due[request.queue] = None
         elif not self._lease_now(call, now):
