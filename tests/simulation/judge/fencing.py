@@ -1,6 +1,7 @@
 """Silence fences after a session time-out, and who stood still blames nobody: quorum.md, Clocks and own delays.
 
-heard      a heartbeat of a life came to the program of the controller
+heard      a heartbeat of a life came to the program of the controller, which took itself for it. One that is elected
+           and not active yet refuses: NOT_CONTROLLER
 awake      time without the long pauses of the controller's process; running: without any
 V20        no controller fences whom it heard less than a session time-out ago, awake, or less than two thirds of one
            after its own election; but where a process was refused a connection, nothing listens
@@ -52,6 +53,7 @@ class Fencing:
         self._least_s = min([*told_ms, *map(int, others)], default=3_000) / 1e3
         self._timeout_s: dict[int, float] = {}  # by quorum epoch, as its controller tells
         self._lives: weakref.WeakKeyDictionary[Said, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self._came_s: weakref.WeakKeyDictionary[Said, float] = weakref.WeakKeyDictionary()
         self._heard_s: dict[tuple[str, int], deque[float]] = {}  # by controller and broker epoch
         self._answered_s: dict[int, float] = {}  # by quorum epoch
 
@@ -68,10 +70,15 @@ class Fencing:
             told_s = message.session_timeout_ms / 1e3 * (OWN_SHARE if own else 1.0)
             self._timeout_s[message.controller_epoch] = told_s
             self._answered_s[message.controller_epoch] = self._cluster.now_s
+        elif message.error.code == common_pb2.ERROR_CODE_NOT_CONTROLLER and call in self._came_s:
+            times, came_s = self._heard_s[call.host, self._lives[call][1]], self._came_s.pop(call)
+            if came_s in times:
+                times.remove(came_s)
 
     def heard(self, call: Said, answers: bool | None) -> None:
         """A message has come, or the connection broke."""
         if answers is False and (life := self._lives.get(call)) is not None:
+            self._came_s[call] = self._cluster.now_s
             self._heard_s.setdefault((call.host, life[1]), deque(maxlen=KEPT)).append(self._cluster.now_s)
 
     # -- nobody too early
