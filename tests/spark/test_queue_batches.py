@@ -21,8 +21,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructType
 
 from minilog import Admin, NewTopic, Producer, QueueConsumer
+from minilog.v1 import queue_pb2
 from pyspark_minilog import DefaultSource, clients, queue_reader
 from pyspark_minilog.errors import InvalidOption, LeaseLost
+from pyspark_minilog.queue_offsets import QueueOffset
 from pyspark_minilog.queue_reader import QueueReader
 from pyspark_minilog.schema import source_schema
 from pyspark_minilog.sink_protocol import STREAM_PREFIX
@@ -246,13 +248,22 @@ def test_what_a_dead_driver_has_settled_and_not_committed_is_taken_over(
     """The messages are settling until the marker of the aborted transaction has come."""
     first = Driver(scene, tmp_path / "one", monkeypatch)
     scene.send("a", "b")
-    assert first.plan(0)
-    written = first.write(0, first.read(0))
-    with monkeypatch.context() as dying:
-        dying.setattr("pyspark_minilog.write_task._carry_out", _dies)
-        with pytest.raises(KeyboardInterrupt):
-            first.commit(0, written)
-    first.die()
+    _die_settling(first, monkeypatch)
+    second = Driver(scene, tmp_path / "two", monkeypatch)
+    second.whole(0)
+    assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
+
+
+def test_a_batch_that_a_dead_driver_has_settled_outlives_its_lock(
+    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the lease is settling, so it has lost nothing. The next driver reads the messages, and settles them."""
+    scene.lock(SHORT_LOCK_MS)
+    first = Driver(scene, tmp_path / "one", monkeypatch)
+    scene.send("a", "b")
+    _die_settling(first, monkeypatch)
+    time.sleep(2 * SHORT_LOCK_MS / 1000)
+    scene.lock(LONG_LOCK_MS)
     second = Driver(scene, tmp_path / "two", monkeypatch)
     second.whole(0)
     assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
@@ -261,17 +272,21 @@ def test_what_a_dead_driver_has_settled_and_not_committed_is_taken_over(
 def test_a_lock_that_an_abort_brings_back_settles_nothing_that_was_not_read(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock ends while a dead driver's transaction settles. Its abort gives the messages to their lease again."""
+    """The lock ends when a dead driver's transaction has settled a part of the lease, so the lease has lost the rest.
+    The abort gives it that part again."""
     scene.lock(SHORT_LOCK_MS)
     first = Driver(scene, tmp_path / "one", monkeypatch)
     scene.send("a", "b")
-    assert first.plan(0)
-    written = first.write(0, first.read(0))
-    with monkeypatch.context() as dying:
-        dying.setattr("pyspark_minilog.write_task._carry_out", _dies)
-        with pytest.raises(KeyboardInterrupt):
-            first.commit(0, written)
-    first.die()
+    settlements = QueueOffset.settlements
+
+    def first_message(batch: QueueOffset, verdict: queue_pb2.Verdict.ValueType) -> list[queue_pb2.Settlement]:
+        [settlement] = settlements(batch, verdict)
+        settlement.last_offset = settlement.first_offset
+        return [settlement]
+
+    with monkeypatch.context() as partly:
+        partly.setattr(QueueOffset, "settlements", first_message)
+        _die_settling(first, monkeypatch)
     time.sleep(2 * SHORT_LOCK_MS / 1000)
     scene.lock(3 * SHORT_LOCK_MS)
     second = Driver(scene, tmp_path / "two", monkeypatch)
@@ -280,10 +295,11 @@ def test_a_lock_that_an_abort_brings_back_settles_nothing_that_was_not_read(
     second.die()
     wait_until(lambda: _leases(scene))
     third = Driver(scene, tmp_path / "three", monkeypatch)
-    assert third.read(0) == [], "the locks hold, but the batch is committed without its messages"
+    assert third.read(0) == [], "the lock holds, but the batch is committed without its messages"
     third.commit(0, third.write(0, []))
-    wait_until(lambda: third.plan(1))
-    third.whole(1)
+    for batch in (1, 2):
+        wait_until(lambda number=batch: third.plan(number))  # type: ignore[misc]
+        third.whole(batch)
     assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
 
 
@@ -354,6 +370,17 @@ def test_locks_are_renewed_while_a_batch_is_under_way(
 
 def _dies(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def _die_settling(driver: Driver, patched: pytest.MonkeyPatch) -> None:
+    """The driver plans a batch, settles its messages in the transaction of its rows, and dies before the commit."""
+    assert driver.plan(0)
+    written = driver.write(0, driver.read(0))
+    with patched.context() as dying:
+        dying.setattr("pyspark_minilog.write_task._carry_out", _dies)
+        with pytest.raises(KeyboardInterrupt):
+            driver.commit(0, written)
+    driver.die()
 
 
 def _leases(scene: Scene) -> bool:
