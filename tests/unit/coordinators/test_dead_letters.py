@@ -145,3 +145,18 @@ def test_the_settings_are_checked() -> None:
     bad: list[dict[str, str]] = [{TOPIC: "a/b"}, {TOPIC: ""}, {TOPIC: "__groups"}, {COPIES: "yes"}]
     errors: list[MinilogError | None] = [world.alter(**settings) for settings in bad]
     assert all(isinstance(error, InvalidConfig) for error in errors)
+
+
+def test_a_call_that_takes_dead_letters_is_not_behind_one_that_takes_none() -> None:
+    """As that of Spark's driver: it waits for other records."""
+    world = Queueing()
+    world.has(1)
+    world.alter(**{TOPIC: "dead", LIMIT: "1"})
+    world.lease(1)
+    plain, carrier = (
+        world.ask_to_lease(wait_ms=2 * LOCK_MS),
+        world.ask_to_lease(wait_ms=2 * LOCK_MS, takes_dead_letters=True),
+    )
+    world.pass_ms(LOCK_MS)
+    assert offsets(world.lease_answer(carrier)) == [0]
+    assert world.waits(plain)

@@ -189,8 +189,8 @@ class Leasing:
             self._serve(queue, now)
             return
         self._due[queue] = None
-        for topics in self._calls.topics(queue):
-            self._ask(queue, topics, now)
+        for kind in self._calls.kinds(queue):
+            self._ask(queue, kind.topics, now)
 
     def batch_committed(self, now: Moment) -> None:
         """No batch of the log is on its way any more."""
@@ -200,12 +200,12 @@ class Leasing:
 
     def _serve(self, queue: str, now: Moment) -> None:
         """Lease to the calls that wait, the oldest first, as far as there are records."""
-        for topics in self._calls.topics(queue):
-            while (call := self._calls.first(queue, topics)) is not None:
+        for kind in self._calls.kinds(queue):
+            while (call := self._calls.first(queue, kind)) is not None:
                 try:
                     if not self._lease_now(call, now):
-                        self._wait_for_delays(queue, topics, now)
-                        self._ask(queue, topics, now)
+                        self._wait_for_delays(queue, kind.topics, now)
+                        self._ask(queue, kind.topics, now)
                         break
                 except MinilogError as error:
                     if not call.is_over:  # the end of the term has answered it
@@ -224,12 +224,12 @@ class Leasing:
 
     def refuse_deleted(self, queue: str) -> None:
         """Refuse the calls for topics that the image has no more."""
-        for topics in self._calls.topics(queue):
+        for kind in self._calls.kinds(queue):
             try:
-                for topic_id in topics:
+                for topic_id in kind.topics:
                     self._view.existing_topic(topic_id)
             except UnknownTopicId as error:
-                while (call := self._calls.first(queue, topics)) is not None:
+                while (call := self._calls.first(queue, kind)) is not None:
                     self._refuse(call, error)
 
     # -- time
@@ -241,7 +241,7 @@ class Leasing:
             self._around.answer(call.ticket, call.request.queue, answer)
         for key in self._watches.take_retries(now.ms):
             assert key.partition is not None
-            if any(key.partition.topic_id in topics for topics in self._calls.topics(key.owner)):
+            if any(key.partition.topic_id in kind.topics for kind in self._calls.kinds(key.owner)):
                 self._ask_for(key, now)
         for queue in [queue for queue, due_ms in self._delays.items() if due_ms <= now.ms]:
             self.serve(queue, now)

@@ -8,6 +8,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from minilog.v1 import queue_pb2
 
@@ -26,18 +27,29 @@ class WaitingLease:
     def topics(self) -> tuple[bytes, ...]:
         return tuple(self.request.topic_ids)
 
+    @property
+    def kind(self) -> CallKind:
+        return CallKind(self.topics, self.request.takes_dead_letters)
+
+
+class CallKind(NamedTuple):
+    """Calls of one kind wait for the same records: what the first of them does not get, no other one gets."""
+
+    topics: tuple[bytes, ...]
+    takes_dead_letters: bool
+
 
 class WaitingLeases:
-    """By queue and topics, since calls for the same topics wait for the same records."""
+    """By queue and kind."""
 
     def __init__(self) -> None:
-        self._by_queue: dict[str, dict[tuple[bytes, ...], deque[WaitingLease]]] = {}
+        self._by_queue: dict[str, dict[CallKind, deque[WaitingLease]]] = {}
         self._by_ticket: dict[object, WaitingLease] = {}
         self._heap: list[tuple[float, int, WaitingLease]] = []
         self._count = itertools.count()
 
     def add(self, call: WaitingLease) -> None:
-        self._by_queue.setdefault(call.request.queue, {}).setdefault(call.topics, deque()).append(call)
+        self._by_queue.setdefault(call.request.queue, {}).setdefault(call.kind, deque()).append(call)
         self._by_ticket[call.ticket] = call
         heapq.heappush(self._heap, (call.deadline_ms, next(self._count), call))
 
@@ -45,13 +57,13 @@ class WaitingLeases:
         """The queues for which calls wait."""
         return list(self._by_queue)
 
-    def topics(self, queue: str) -> list[tuple[bytes, ...]]:
-        """The sets of topics for which calls of a queue wait."""
+    def kinds(self, queue: str) -> list[CallKind]:
+        """The kinds of the calls of a queue that wait."""
         return list(self._by_queue.get(queue, {}))
 
-    def first(self, queue: str, topics: tuple[bytes, ...]) -> WaitingLease | None:
+    def first(self, queue: str, kind: CallKind) -> WaitingLease | None:
         """The call that waits longest."""
-        calls = self._by_queue.get(queue, {}).get(topics)
+        calls = self._by_queue.get(queue, {}).get(kind)
         while calls:
             if not calls[0].is_over:
                 return calls[0]
@@ -62,10 +74,10 @@ class WaitingLeases:
         """The call waits no more."""
         call.is_over = True
         self._by_ticket.pop(call.ticket, None)
-        if self.first(call.request.queue, call.topics) is None:
-            by_topics = self._by_queue.get(call.request.queue, {})
-            by_topics.pop(call.topics, None)
-            if not by_topics:
+        if self.first(call.request.queue, call.kind) is None:
+            by_kind = self._by_queue.get(call.request.queue, {})
+            by_kind.pop(call.kind, None)
+            if not by_kind:
                 self._by_queue.pop(call.request.queue, None)
 
     def of_ticket(self, ticket: object) -> WaitingLease | None:
