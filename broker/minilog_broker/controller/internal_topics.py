@@ -24,7 +24,7 @@ def internal_replication_factor(voters: int) -> int:
 
 
 def internal_topic_config(replication_factor: int) -> Mapping[str, str]:
-    """The settings of an internal topic. A decision is one batch, however large."""
+    """The settings of an internal topic. A decision is in one batch, however large."""
     return {
         "flush.policy": "fsync",
         "max.message.bytes": str(MAX_MESSAGE_BYTES),

@@ -126,10 +126,11 @@ class Coordinator(Generic[Key, Value]):
             self._trim()
 
     def _append_waiting(self, high_watermark: int) -> None:
-        """Append the decisions that waited for those below the high watermark."""
+        """Append the decisions that waited for those below the high watermark. Later decisions rest on them, so the
+        term is over if that fails: the leader epoch has ended, or the log has failed."""
         try:
             self._log.committed(high_watermark)
-        except NotLeaderOrFollower:
+        except MinilogError:
             self.deposed()
 
     def _trim(self) -> None:

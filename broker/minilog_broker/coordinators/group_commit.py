@@ -60,18 +60,16 @@ class GroupCommit:
         size_bytes = sum(len(record.key) + len(record.value or b"") for record in records)
         if self._waiting_bytes + size_bytes > BATCH_BYTES:
             self._append_waiting()
-        if size_bytes > BATCH_BYTES:
-            self.written_end = self._log.append(records)  # or refuse it alone
-            return self.written_end
-        self._waiting += records
-        self._waiting_bytes += size_bytes
-        end_offset = self.written_end + len(self._waiting)
-        if not self.is_busy:
-            self._append_waiting()
-        return end_offset
+        if self.is_busy and size_bytes <= BATCH_BYTES:
+            self._waiting += records
+            self._waiting_bytes += size_bytes
+            return self.written_end + len(self._waiting)
+        self.written_end = self._log.append(records)  # nothing waits now: `committed` leaves nothing behind
+        return self.written_end
 
     def committed(self, high_watermark: int) -> None:
-        """All below is committed. Append what waits, if nothing else is on its way. Raises NotLeaderOrFollower."""
+        """All below is committed. Append what waits, if nothing else is on its way. Raises what the log raises: then
+        the term is over."""
         self._committed_end = high_watermark
         if high_watermark >= self.written_end:
             self._append_waiting()

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from minilog.errors import MinilogError, NotLeaderOrFollower, error_from_wire
+from minilog.errors import MinilogError, NotLeaderOrFollower, StorageError, error_from_wire
 from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.batches import decode_run, encode_batch
 from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState
@@ -87,7 +87,7 @@ class CoordinatorCluster(Generic[AnyCoordinator]):
             raise self.refusal
 
     def append(self, records: Sequence[LogRecord]) -> int:
-        if isinstance(self.refusal, NotLeaderOrFollower):
+        if isinstance(self.refusal, NotLeaderOrFollower | StorageError):
             raise self.refusal
         batch = encode_batch(INTERNAL, records, self.wall_us)
         placed = place(batch, self.log_end, self.leader_epoch)

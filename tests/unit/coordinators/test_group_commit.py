@@ -86,8 +86,12 @@ def test_a_refused_decision_has_no_place() -> None:
     log.over = MessageTooLarge("a decision is too large")
     with pytest.raises(MessageTooLarge):
         commit.write(decision(3, size_bytes=2 * BATCH_BYTES))
+    commit.committed(2)
+    with pytest.raises(MessageTooLarge):
+        commit.write(decision(4))
     log.over = None
-    assert commit.write(decision(4)) == 3
+    assert commit.write(decision(5)) == 3
+    assert log.batches == [[1], [2], [5]]
 
 
 def test_what_waits_in_a_term_that_is_over_is_dropped() -> None:

@@ -7,9 +7,11 @@ import pytest
 from minilog.errors import (
     CoordinatorLoadInProgress,
     CorruptMessage,
+    MinilogError,
     NotCoordinator,
     NotEnoughReplicas,
     ProducerFenced,
+    StorageError,
 )
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
@@ -125,13 +127,15 @@ def test_a_coordinator_that_leads_again_takes_only_the_high_watermark_of_its_new
     assert cluster.coordinator.state is CoordinatorState.WAITING
 
 
-def test_an_append_that_finds_the_term_over_ends_it() -> None:
+@pytest.mark.parametrize("refusal", [OVER, StorageError("the replica of partition 3 is offline")])
+def test_an_append_that_finds_the_term_over_ends_it(refusal: MinilogError) -> None:
+    """Also when the log has failed, and the coordinator hears of its high watermark before it hears of that."""
     cluster = TransactionCalls()
     producer_id = cluster.writer(ORDERS_0)
     ending = cluster.ask_to_end([producer_id])
     enlisting = cluster.ask_to_enlist(generation=1, attempt="b")
     assert cluster.waits(enlisting), "for the batch before"
-    cluster.refusal = OVER
+    cluster.refusal = refusal
     cluster.commit_to(cluster.log_end)
     assert isinstance(error_of(cluster.answer(ending, End)), NotCoordinator), "its markers are not written yet"
     assert isinstance(error_of(cluster.answer(enlisting, Enlist)), NotCoordinator)
