@@ -109,7 +109,7 @@ class Peer(ABC):
 
     @abstractmethod
     def send(self, count: int, rate: float) -> None:
-        """Send so many messages, all of which are acknowledged when this returns. Rate 0: as fast as can be."""
+        """Send so many messages, and wait until all are acknowledged. Rate 0: as fast as possible."""
 
     @abstractmethod
     def work(self) -> None:

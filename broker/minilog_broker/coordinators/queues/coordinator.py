@@ -160,8 +160,8 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
                 self._locks.forget(LeaseName(request.queue, settlement.lease_id))
 
     def _expire(self, name: LeaseName, now: Moment) -> bool:
-        """The lock of a lease has ended. False: that could not be written. A lease of which all is settling loses
-        nothing. It goes on, until the markers come."""
+        """End the lock of a lease. Returns False if the coordinator could not write that. If transactions settle all
+        that the lease has, it loses nothing: its lock begins anew, until the markers come."""
         delivery = self._delivery(name.queue, now)
         states = {
             key: (state, partition_queue.expire(state, name.lease_id, delivery))
