@@ -322,7 +322,7 @@ class ReplicaManager:
             self._context.emit(AnswerDeleteRecords(request.ticket, error, -1))
 
     def require_own_room(self, key: PartitionKey, leader_epoch: int, now_ms: float) -> None:
-        """Whether this broker may decide something for the log of an internal topic now (leader/own_log.py)."""
+        """Check that a coordinator of this broker may decide now (leader/own_log.py)."""
         require_own_room(self._leader(key), leader_epoch, now_ms)
 
     def append_own(self, key: PartitionKey, leader_epoch: int, base_offset: int, batch: Buffer) -> int:

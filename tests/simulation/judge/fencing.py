@@ -1,7 +1,7 @@
 """Silence fences after a session time-out, and who stood still blames nobody: quorum.md, Clocks and own delays.
 
-heard      a heartbeat of a life came to the program of the controller, which took itself for it. One that is elected
-           and not active yet refuses: NOT_CONTROLLER
+heard      a heartbeat of a life came to the program of the controller. A leader of the quorum that is not active yet
+           refuses it (NOT_CONTROLLER), and has not heard it
 awake      time without the long pauses of the controller's process; running: without any
 V20        no controller fences whom it heard less than a session time-out ago, awake, or less than two thirds of one
            after its own election; but where a process was refused a connection, nothing listens

@@ -19,7 +19,7 @@ from minilog_broker.replication.replica_effects import BeganToLead, HighWatermar
 
 
 def require_own_room(leader: LeaderPartition, leader_epoch: int, now_ms: float) -> None:
-    """Whether a coordinator may decide now. What it has decided is appended even if this changes before.
+    """Check that a coordinator may decide now. The log takes its decision even if this changes before the append.
 
     Raises NotLeaderOrFollower if the epoch is over, NotEnoughReplicas or NoSpace if the coordinator may go on."""
     if not leader.leading or leader.leader_epoch != leader_epoch:

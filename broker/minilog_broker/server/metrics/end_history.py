@@ -1,4 +1,4 @@
-"""The ends of a log over time, for the age of a record: records have no times here, and reading them costs too much."""
+"""The ends of a log over time. They give an estimate of the age of a record. To read it from the log costs too much."""
 
 from __future__ import annotations
 
