@@ -101,10 +101,8 @@ def delay_is_forgotten() -> Patches:
     """What is released with a delay is delivered again at once."""
     settle = partition_queue.settle
 
-    def mutant(
-        queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery, log_start: int = 0
-    ) -> PartitionQueue:
-        return settle(queue, settlement, after._replace(delay_ms=0), log_start)
+    def mutant(queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery) -> PartitionQueue:
+        return settle(queue, settlement, after._replace(delay_ms=0))
 
     return [(partition_queue, "settle", mutant)]
 
@@ -138,11 +136,7 @@ def counted_from_the_answer() -> Patches:
 
 def settled_by_anybody() -> Patches:
     """The coordinator takes a settlement from a lease that does not hold the records."""
-
-    def mutant(queue: PartitionQueue, settlement: queue_pb2.Settlement, log_start: int) -> tuple[int, int]:
-        return max(settlement.first_offset, log_start), settlement.last_offset
-
-    return [(partition_queue, "_require_leased", mutant)]
+    return [(partition_queue, "_require_leased", lambda queue, settlement: None)]
 
 
 def any_second_refusal_is_done() -> Patches:
@@ -171,10 +165,9 @@ def dead_letter_outside_of_the_transaction() -> Patches:
 def settled_before_the_decision() -> Patches:
     """What a transaction accepts is settled at once."""
 
-    def begin(
-        queue: PartitionQueue, settlement: queue_pb2.Settlement, producer_id: int, log_start: int = 0
-    ) -> PartitionQueue:
-        first, last = partition_queue._require_leased(queue, settlement, log_start)
+    def begin(queue: PartitionQueue, settlement: queue_pb2.Settlement, producer_id: int) -> PartitionQueue:
+        partition_queue._require_leased(queue, settlement)
+        first, last = settlement.first_offset, settlement.last_offset
         return queue.with_ranges(changed_within(queue.ranges, first, last, lambda current: None))
 
     return [(partition_queue, "begin_settling", begin)]

@@ -153,11 +153,13 @@ def step(queue: PartitionQueue, model: Model, number: int, wanted: tuple[str, ob
                     model.redeliver(offset)
             return rules.expire(queue, lease_id, Delivery(LIMIT, 0.0))
         case ("trim", int(log_start), _):
-            expired = sum(1 for offset in model.offsets if offset < log_start) + max(0, log_start - model.next_offset)
-            assert rules.lost_count(queue, log_start) == expired
-            model.offsets = {offset: single for offset, single in model.offsets.items() if offset >= log_start}
+            gone = [at for at, one in model.offsets.items() if at < log_start and one.state is RangeState.READY]
+            trimmed = rules.trim(queue, log_start)
+            assert rules.taken_count(queue, trimmed) == len(gone) + max(0, log_start - model.next_offset)
+            for offset in gone:
+                del model.offsets[offset]
             model.next_offset = max(model.next_offset, log_start)
-            return rules.trim(queue, log_start)
+            return trimmed
         case ("cut", int(end), _):
             model.offsets = {offset: single for offset, single in model.offsets.items() if offset < end}
             model.next_offset = min(model.next_offset, end)

@@ -153,3 +153,28 @@ def test_a_request_that_waits_for_its_registration_is_refused_when_the_term_ends
     world.coordinator.deposed()
     world.collect()
     assert isinstance(error_of(world.answer(ticket, queue_pb2.SettleResponse)), NotCoordinator)
+
+
+def test_a_worker_that_lost_its_lease_settles_nothing_although_retention_took_it() -> None:
+    """Another worker may have settled it, with other output."""
+    world = Queueing()
+    world.has(4)
+    late = world.lease(4)
+    world.pass_ms(LOCK_MS)
+    assert world.settle_in_transaction([world.settlement(world.lease(4), 0, 3)]) is None
+    world.mark(committed=True)
+    world.has(5, start=4)
+    world.ask_to_lease(1)
+    settlement = world.settlement(late, 0, 3)
+    assert isinstance(world.settle_in_transaction([settlement], producer_id=8), InvalidRecordState)
+
+
+def test_what_an_aborted_transaction_gives_back_after_retention_took_it_may_be_settled_again() -> None:
+    world = Queueing()
+    world.has(4)
+    leased = world.lease(4)
+    assert world.settle_in_transaction([world.settlement(leased, 0, 3)]) is None
+    world.has(5, start=4)
+    world.ask_to_lease(1)
+    world.mark(committed=False)
+    assert world.settle_in_transaction([world.settlement(leased, 0, 3)]) is None

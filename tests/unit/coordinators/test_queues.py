@@ -311,11 +311,16 @@ def test_retention_that_overtakes_a_queue_is_counted() -> None:
     assert world.settle(leased, 0, 1) is None
     assert offsets(world.lease(1)) == [4]
     world.has(10, start=7)
-    assert world.expired() == 5  # 2 to 6: two workers had 2, 3 and 4
-    assert world.settle(leased, 2, 3) is None  # nothing is left to settle
+    assert world.expired() == 2  # 5 and 6: two workers have 2, 3 and 4
+    assert world.settle(leased, 2, 2) is None
+    assert world.settle(leased, 3, 3, RELEASE) is None
     assert isinstance(world.settle(leased, 6, 7), InvalidRecordState)
     assert offsets(world.lease(10)) == [7, 8, 9]
-    assert world.describe().partitions[0].expired_count == 5
+    assert world.expired() == 1  # 3: nobody has it any more
+    world.pass_ms(LOCK_MS)
+    assert world.expired() == 1  # 4
+    assert world.describe().partitions[0].expired_count == 4
+    assert world.state().settled_to == 7
 
 
 def test_what_retention_took_does_not_keep_the_rest_from_being_settled() -> None:

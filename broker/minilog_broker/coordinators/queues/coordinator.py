@@ -133,13 +133,13 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             try:
                 before = states.get(key) or self._view.leased_partition(request.queue, settlement.partition_id)
                 delivery = self._delivery(request.queue, now, settlement.delay_ms)
-                states[key] = partition_queue.settle(before, settlement, delivery, self._leasing.log_start(key))
+                states[key] = partition_queue.settle(before, settlement, delivery)
             except InvalidRecordState as error:
                 response.refused.add(index=index, error=wire_error(error))
                 continue
             if settlement.verdict != queue_pb2.VERDICT_ACCEPT:
                 dead[key] += before.alive_count - states[key].alive_count
-        self._write([Change(key, state) for key, state in states.items()])
+        self._leasing.write_ends(states)
         self._dead += dead
         self._forget_ended(request)
         return response
@@ -172,7 +172,9 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         if states and not lost:
             self._locks.begin(name, now.ms + self._view.settings(name.queue).lock_duration_ms)
             return True
-        if not self._try_write([Change(key, after) for key, (_, after) in lost.items()]):
+        try:
+            self._leasing.write_ends({key: after for key, (_, after) in lost.items()})
+        except MinilogError:
             return False
         for key, (before, after) in lost.items():
             self._dead[key] += before.alive_count - after.alive_count
@@ -201,7 +203,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
     def _pending_changes(self, request: queue_pb2.SettleRequest, now: Moment) -> Sequence[QueueChange]:
         queues = self._queues_of(request.transaction.producer_id)
-        return settling.begin(self._view, request, queues, self._leasing.log_start)
+        return settling.begin(self._view, request, queues)
 
     def _marker_changes(self, markers: Iterable[coordinator_pb2.ProducerMarker], now: Moment) -> Sequence[QueueChange]:
         changes = settling.end(self._view, markers, self._queues_of)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
@@ -272,10 +272,16 @@ class Leasing:
         """What the leader of a partition has reported last."""
         return self._watches.stable(key)
 
-    def log_start(self, key: QueueKey) -> int:
-        """The begin of a partition's log, as its leader has reported it last; 0 where it has not."""
-        stable = self._watches.stable(key)
-        return 0 if stable is None else stable.log_start_offset
+    def write_ends(self, states: Mapping[QueueKey, PartitionQueue]) -> None:
+        """Write the states of partitions in which leases have ended, without the records that retention has taken and
+        no worker holds any more. Raises what writing raises."""
+        trimmed = dict(states)
+        for key in states:
+            if (stable := self._watches.stable(key)) is not None:
+                trimmed[key] = partition_queue.trim(states[key], stable.log_start_offset)
+        self._around.write([Change(key, state) for key, state in trimmed.items()])
+        for key, state in states.items():
+            self._count_taken(key, state, trimmed[key])
 
     def _ask(self, queue: str, topics: Sequence[bytes], now: Moment) -> None:
         """Ask for news of each partition, where no question is under way."""
@@ -313,23 +319,25 @@ class Leasing:
     def _reconcile(self, key: QueueKey, known: Known, stable: StableOffset) -> None:
         """Take what a leader reports. Where that cannot be written it counts for nothing."""
         assert key.partition is not None
-        state, expired = self._view.partition(key), 0
+        state = self._view.partition(key)
         if state is None:
-            changed = PartitionQueue(self._begin_offset(key, key.partition, stable), stable.leader_epoch)
+            left = PartitionQueue(self._begin_offset(key, key.partition, stable), stable.leader_epoch)
+        elif known.leader_epoch >= 0:
+            left = partition_queue.cut(state, stable.end_of_epoch, stable.leader_epoch)
         else:
-            changed = (
-                partition_queue.cut(state, stable.end_of_epoch, stable.leader_epoch)
-                if known.leader_epoch >= 0
-                else state
-            )
-            expired = partition_queue.lost_count(changed, stable.log_start_offset)
-            changed = partition_queue.trim(changed, stable.log_start_offset)
-        if changed != state:
-            self._around.write([Change(key, changed)])
+            left = state
+        trimmed = partition_queue.trim(left, stable.log_start_offset)
+        if trimmed != state:
+            self._around.write([Change(key, trimmed)])
         self._watches.learn(key, stable)
-        if expired > 0:
-            self.expired[key] += expired
-            self._around.emit(RecordsExpired(key.owner, key.partition, expired))
+        self._count_taken(key, left, trimmed)
+
+    def _count_taken(self, key: QueueKey, before: PartitionQueue, after: PartitionQueue) -> None:
+        """Retention took records before they were settled."""
+        assert key.partition is not None
+        if count := partition_queue.taken_count(before, after):
+            self.expired[key] += count
+            self._around.emit(RecordsExpired(key.owner, key.partition, count))
 
     def _begin_offset(self, key: QueueKey, partition: PartitionKey, stable: StableOffset) -> int:
         """Where a queue begins in a partition. Partitions that came after the queue begin at their first record."""

@@ -14,6 +14,8 @@ from minilog.limits import MAX_REASON_CHARACTERS
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.ranges import Change, Range, RangeState, changed_within, covers, joined
 
+_HELD = (RangeState.LEASED, RangeState.SETTLING)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionQueue:
@@ -167,32 +169,27 @@ def _is_leased_by(current: Range, lease_id: int) -> bool:
     return current.state is RangeState.LEASED and current.lease_id == lease_id
 
 
-def _require_leased(queue: PartitionQueue, settlement: queue_pb2.Settlement, log_start: int) -> tuple[int, int]:
-    """The offsets that the settlement is about: what retention has taken needs none. Raises InvalidRecordState where
-    the lease does not hold all of the rest."""
+def _require_leased(queue: PartitionQueue, settlement: queue_pb2.Settlement) -> None:
+    """Raises InvalidRecordState where the lease does not hold all that the settlement is about."""
     first, last, lease_id = settlement.first_offset, settlement.last_offset, settlement.lease_id
-    first = max(first, log_start)
-    if first <= last and not covers(queue.ranges, first, last, lambda current: _is_leased_by(current, lease_id)):
+    if not covers(queue.ranges, first, last, lambda current: _is_leased_by(current, lease_id)):
         raise InvalidRecordState(
             f"lease {lease_id} does not hold all offsets from {first} to {last} of partition "
             f"{settlement.partition_id.partition}: they are settled, or their lock ended. Nothing of this "
             "settlement is done"
         )
-    return first, last
 
 
-def settle(
-    queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery, log_start: int = 0
-) -> PartitionQueue:
-    """One verdict. `log_start`: the begin of the partition's log, as far as it is known. Raises InvalidRecordState."""
-    first, last = _require_leased(queue, settlement, log_start)
+def settle(queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery) -> PartitionQueue:
+    """One verdict. Raises InvalidRecordState."""
+    _require_leased(queue, settlement)
     change: Change = lambda current: None  # noqa: E731
     if settlement.verdict == queue_pb2.VERDICT_RELEASE:
         change = lambda current: _delivered(current, after)  # noqa: E731
     elif settlement.verdict == queue_pb2.VERDICT_REJECT:
         reason = settlement.reason[:MAX_REASON_CHARACTERS] or "rejected without a reason"
         change = lambda current: _rejected(current, after, reason)  # noqa: E731
-    return queue.with_ranges(changed_within(queue.ranges, first, last, change))
+    return queue.with_ranges(changed_within(queue.ranges, settlement.first_offset, settlement.last_offset, change))
 
 
 def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> PartitionQueue:
@@ -209,13 +206,11 @@ def drop_dead(queue: PartitionQueue) -> PartitionQueue:
     return queue.with_ranges(current for current in queue.ranges if current.state is not RangeState.DEAD)
 
 
-def begin_settling(
-    queue: PartitionQueue, settlement: queue_pb2.Settlement, producer_id: int, log_start: int = 0
-) -> PartitionQueue:
+def begin_settling(queue: PartitionQueue, settlement: queue_pb2.Settlement, producer_id: int) -> PartitionQueue:
     """Accept within a transaction. Raises InvalidRecordState."""
-    first, last = _require_leased(queue, settlement, log_start)
+    _require_leased(queue, settlement)
     change: Change = lambda current: replace(current, state=RangeState.SETTLING, producer_id=producer_id)  # noqa: E731
-    return queue.with_ranges(changed_within(queue.ranges, first, last, change))
+    return queue.with_ranges(changed_within(queue.ranges, settlement.first_offset, settlement.last_offset, change))
 
 
 def end_settling(queue: PartitionQueue, producer_id: int, *, committed: bool) -> PartitionQueue:
@@ -233,11 +228,13 @@ def end_settling(queue: PartitionQueue, producer_id: int, *, committed: bool) ->
 
 
 def trim(queue: PartitionQueue, log_start: int) -> PartitionQueue:
-    """Retention has taken all below `log_start`, settled or not."""
+    """Retention has taken all below `log_start`, settled or not. What a worker has leased stays its own until it is
+    settled or the lock ends: the state tells by it whether the worker may settle that still."""
     if log_start <= queue.settled_to:
         return queue
-    kept = tuple(changed_within(queue.ranges, 0, log_start - 1, lambda current: None))
-    return replace(queue, next_offset=max(queue.next_offset, log_start), ranges=kept)
+    change: Change = lambda current: current if current.state in _HELD else None  # noqa: E731
+    kept = joined(changed_within(queue.ranges, 0, log_start - 1, change))
+    return replace(queue, next_offset=max(queue.next_offset, log_start), ranges=tuple(kept))
 
 
 def cut(queue: PartitionQueue, end: int, leader_epoch: int) -> PartitionQueue:
@@ -248,14 +245,11 @@ def cut(queue: PartitionQueue, end: int, leader_epoch: int) -> PartitionQueue:
     return PartitionQueue(end, leader_epoch, kept)
 
 
-def lost_count(before: PartitionQueue, log_start: int) -> int:
-    """The offsets below `log_start` that retention takes before they are settled."""
-    leased = sum(
-        min(current.last, log_start - 1) - current.first + 1 for current in before.ranges if current.first < log_start
-    )
-    return leased + max(0, log_start - before.next_offset)
+def taken_count(before: PartitionQueue, after: PartitionQueue) -> int:
+    """The offsets that `trim` took from a queue before they were settled."""
+    return before.lock_count - after.lock_count + after.next_offset - before.next_offset
 
 
 def leases_of(queue: PartitionQueue) -> set[int]:
     """The leases that hold something. A transaction may settle it."""
-    return {current.lease_id for current in queue.ranges if current.state in (RangeState.LEASED, RangeState.SETTLING)}
+    return {current.lease_id for current in queue.ranges if current.state in _HELD}

@@ -32,10 +32,8 @@ def check(request: queue_pb2.SettleRequest) -> None:
         )
 
 
-def begin(
-    view: QueueView, request: queue_pb2.SettleRequest, queues: Iterable[str], log_start: Callable[[QueueKey], int]
-) -> list[QueueChange]:
-    """`queues`: in which the producer may have something pending. `log_start`: of a partition's log.
+def begin(view: QueueView, request: queue_pb2.SettleRequest, queues: Iterable[str]) -> list[QueueChange]:
+    """`queues`: in which the producer may have something pending.
 
     Raises InvalidRecordState, OutOfOrderSequenceNumber, InvalidTxnState."""
     transaction = request.transaction
@@ -45,7 +43,7 @@ def begin(
     for settlement in request.settlements:
         key = QueueKey(request.queue, PartitionKey.of(settlement.partition_id))
         state = states.get(key) or view.leased_partition(request.queue, settlement.partition_id)
-        states[key] = partition_queue.begin_settling(state, settlement, transaction.producer_id, log_start(key))
+        states[key] = partition_queue.begin_settling(state, settlement, transaction.producer_id)
     producer = SettlingProducer(transaction.transactional_id, transaction.sequence)
     changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]
     return [*changes, Change(QueueKey(request.queue, producer_id=transaction.producer_id), producer)]
