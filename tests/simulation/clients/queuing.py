@@ -117,6 +117,7 @@ class Queuing:
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             max_poll_records=chance.choice(MAX_POLL_RECORDS),
             request_timeout_ms=3_000,
+            transaction_timeout_ms=transacting.TIMEOUT_MS,  # of dead letters whose worker dies
         )
         consumer = QueueConsumer(settings, machine)
         program = Program(self, worker, consumer, chance)
