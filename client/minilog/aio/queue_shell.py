@@ -2,7 +2,8 @@
 
     AskLease, RenewLeases, SendSettlements    one call of QueueService each, as a task
     CarryDeadLetters                          a transaction (dead_letters.py), as a task
-    BeginReading, EndReading                  bounded reads of the consumer's shell, on its open sessions
+    BeginReading, EndReading                  records of a batch that is kept (kept_batches.py), and bounded reads of
+                                              the consumer's shell, on its open sessions, for the rest
     runs that come                            records, messages, the core's `have_read`
 
 A range whose first offsets retention has taken is read from the log's start on. What is below counts as read. The
@@ -18,16 +19,20 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+import pyarrow as pa
+
 from minilog.aio.consumer_shell import POLL_BYTES, ConsumerShell
 from minilog.aio.dead_letters import DeadLetterCarrier
 from minilog.client_config import ClientConfig
 from minilog.consumer.decode import RECORD_BYTES, DecodeOutcome, decode_all, records
+from minilog.consumer.partition import FetchedRun
 from minilog.consumer.row_selection import AS_RECORDS
 from minilog.errors import Closed, InvalidArgument, MinilogError, UnknownTopicId
 from minilog.limits import MAX_LEASE_TOPICS
 from minilog.net.runtime import Runtime, now_ms, now_s
 from minilog.queues.client import Queues
 from minilog.queues.dead_letters import CarryDeadLetters
+from minilog.queues.kept_batches import KeptBatches
 from minilog.queues.leases import HeldRange
 from minilog.queues.message import Message, Verdict
 from minilog.queues.worker import (
@@ -65,6 +70,7 @@ class QueueShell:
         self._reader = ConsumerShell(reading_config(config), runtime)
         self._cluster = self._reader.cluster
         self._queues = Queues(self._cluster)
+        self._kept = KeptBatches()
         self.worker = Worker(WorkerSettings(config.queue, config.max_poll_records, config.max_poll_interval_ms))
         self._worker_id = f"{config.client_id[:_ID_CHARACTERS]}-{runtime.unique_bytes(_ID_BYTES).hex()}"
         self._carrier = DeadLetterCarrier(config, runtime, f"{config.queue}-dead-letters-{self._worker_id}")
@@ -302,7 +308,12 @@ class QueueShell:
             return
         if held.leader_epoch > cache.seen_epoch(held.key):  # an earlier leader may lack the records
             cache.see_epoch(held.key, held.leader_epoch)
-        self._reader.core.read_more([held.bounded()])
+        if (kept := self._kept.rows(held)) is not None:
+            messages = self._messages(kept.run, kept.rows, held)
+            self.worker.have_read(held.partition, kept.end, messages, now_ms())
+            self._wake.set()
+        if held.unread:
+            self._reader.core.read_more([held.bounded()])
 
     async def _lease(self, ask: AskLease) -> None:
         request = queue_pb2.LeaseRequest(
@@ -370,8 +381,8 @@ class QueueShell:
         for run, every in outcome.good:
             held = self.worker.reading.get(run.partition)
             if held is not None and held.key == run.key:
-                part = messages.setdefault(run.partition, [])
-                part += (Message.of(record, held, self) for rows in every for record in records(run, rows))
+                messages.setdefault(run.partition, []).extend(self._messages(run, every, held))
+                self._kept.keep(run, held.leader_epoch)
         for partition, held in list(self.worker.reading.items()):
             position = self._reader.core.position(partition)
             if position is None or position == held.read_to:
@@ -383,6 +394,9 @@ class QueueShell:
         if outcome.lack is not None:
             self.worker.fail(outcome.lack)
         self._drive()  # at once: the consumer's shell waits for nothing while a bounded read is at its end
+
+    def _messages(self, run: FetchedRun, every: Iterable[pa.RecordBatch], held: HeldRange) -> list[Message]:
+        return [Message.of(record, held, self) for rows in every for record in records(run, rows)]
 
     async def _reading_failed(self, error: MinilogError) -> None:
         failures = self._reader.core.steering.failures()
