@@ -412,12 +412,12 @@ class QueueShell:
 
     async def _refresh_forever(self) -> None:
         """Look whether the topics are still there: a queue gives no records of a topic that was deleted, or made
-        anew."""
+        anew. While a call for a lease waits, the coordinator looks. It refuses the call when a topic is gone."""
         while True:
             await asyncio.sleep(self.config.metadata_max_age_ms / 1000.0)
             topics = dict(self.worker.topics)
             try:
-                if topics:
+                if topics and self._asking is None:
                     await self._cluster.refresh(topics)
                 for name, topic_id in topics.items():
                     self._cluster.cache.check_same_topic(name, topic_id)

@@ -271,8 +271,15 @@ class Worker:
         self._ask_at_ms = now_ms + _AGAIN_MS
         if not set(ask.topic_ids) <= set(self.topics.values()):
             return  # the program has other topics by now
-        passes = error.retriable and not isinstance(error, LevelNotReached | UnknownTopicId)
-        if passes or isinstance(error, UnknownOutcome):
+        if isinstance(error, UnknownTopicId):
+            self.fail(
+                UnknownTopicId(
+                    f"a topic of queue {self._settings.queue!r} ({', '.join(sorted(self.topics))}) was deleted, or made "
+                    f"anew: subscribe anew to go on with a topic of this name. The coordinator's answer: {error}"
+                )
+            )
+            return
+        if (error.retriable and not isinstance(error, LevelNotReached)) or isinstance(error, UnknownOutcome):
             _log.debug("queue %r gave no lease, and is asked again: %s", self._settings.queue, error)
         else:
             self.fail(error)
