@@ -274,8 +274,8 @@ class Worker:
         if isinstance(error, UnknownTopicId):
             self.fail(
                 UnknownTopicId(
-                    f"a topic of queue {self._settings.queue!r} ({', '.join(sorted(self.topics))}) was deleted, or made "
-                    f"anew: subscribe anew to go on with a topic of this name. The coordinator's answer: {error}"
+                    f"a topic of queue {self._settings.queue!r} ({', '.join(sorted(self.topics))}) was deleted, or "
+                    f"made anew: subscribe anew to go on with a topic of this name. The coordinator's answer: {error}"
                 )
             )
             return
