@@ -36,7 +36,7 @@ SEGMENT_BYTES = 64 << 20
 _WITHIN_S = 900.0
 _TOUCHED_GIB = 2.0
 _ENABLE = "log.cleaner.enable"
-_CLEANINGS = re.compile(r"^minilog_log_cleaner_cleanings_total (\S+)$", re.MULTILINE)
+_CLEANED = "a copy is compacted"
 _USED_BYTES = re.compile(r"^minilog_log_cleaner_used_bytes_total (\S+)$", re.MULTILINE)
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
@@ -126,7 +126,9 @@ class MinilogSide:
             admin.alter_broker_settings(None, set_configs={_ENABLE: "true"})
 
     def is_clean(self) -> bool:
-        return self._metric(_CLEANINGS) >= 1
+        """As the broker logs it. To ask it for its metrics 20 times a second would cost a third of its event loop, and
+        each answer holds up the producer."""
+        return any(_CLEANED in path.read_text() for path in self._directory.glob("*.log"))
 
     def log_folder(self) -> pathlib.Path:
         (folder,) = self._directory.glob(f"broker-*/{TOPIC}-0")
