@@ -39,6 +39,7 @@ def compacting(plan: Plan, chance: random.Random) -> Plan:
         configs=configured(plan, log_cleaner_backoff_ms=chance.choice((100, 200, 500))),
         dedupe_buffer_bytes=chance.choice((0, 0, 100)),
         sync_ms=(0.1, 5.0),
+        read_bytes_per_s=max(plan.read_bytes_per_s, 1e6),  # a buffer of few keys makes cleaners read a log many times
         producers=2,
         consumers=2,
         writers=chance.choice((0, 1, 2)),
