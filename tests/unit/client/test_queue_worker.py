@@ -119,15 +119,6 @@ def test_the_program_learns_once_that_it_gets_no_lease(error: Exception) -> None
     assert list(work.worker.errors) == [error]
 
 
-def test_the_program_learns_of_a_topic_that_is_gone_and_what_to_do() -> None:
-    work = Working()
-    (ask,) = work.wanted(AskLease)
-    for _ in range(2):
-        work.worker.lease_failed(ask, UnknownTopicId("topic id 01"), 0.0)
-    (error,) = work.worker.errors
-    assert "(orders) was deleted, or made anew: subscribe anew" in str(error)
-
-
 def test_what_is_said_of_earlier_topics_is_no_error_of_the_next() -> None:
     work = Working()
     (ask,) = work.wanted(AskLease)

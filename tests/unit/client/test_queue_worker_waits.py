@@ -1,7 +1,8 @@
-"""How long a worker of a queue lets its request for a lease wait at the coordinator."""
+"""How long a worker of a queue lets its request for a lease wait at the coordinator, and what ends the wait."""
 
 from __future__ import annotations
 
+from minilog.errors import UnknownTopicId
 from minilog.queues.worker import LEASE_WAIT_MS, LONGEST_LEASE_WAIT_MS, AskLease
 from minilog.v1 import queue_pb2
 from tests.unit.client.queueing import TOPIC, TOPIC_ID, Working, leased_range
@@ -39,3 +40,12 @@ def test_records_and_a_new_subscription_begin_the_waits_anew() -> None:
     working.worker.lease_stopped(working.now_ms)
     working.poll()
     assert waits_ms(working)[-1] == LEASE_WAIT_MS
+
+
+def test_the_program_learns_of_a_topic_that_is_gone_and_what_to_do() -> None:
+    work = Working()
+    (ask,) = work.wanted(AskLease)
+    for _ in range(2):
+        work.worker.lease_failed(ask, UnknownTopicId("topic id 01"), 0.0)
+    (error,) = work.worker.errors
+    assert "(orders) was deleted, or made anew: subscribe anew" in str(error)
