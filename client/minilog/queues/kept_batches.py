@@ -62,12 +62,14 @@ class KeptBatches:
 
     def keep(self, run: FetchedRun, leader_epoch: int) -> None:
         """Keep the last batch of a run, if the run ends within it. `leader_epoch`: that of the lease."""
-        position, header = list(iterate_headers(run.batches))[-1]
-        kept = self._of.get(run.key)
+        headers = list(iterate_headers(run.batches))
+        if not headers:
+            return  # only the rest of rows that are decoded
+        (position, header), kept = headers[-1], self._of.get(run.key)
         is_kept = kept is not None and (kept.leader_epoch, kept.end) == (leader_epoch, header.next_offset)
         if run.end_offset >= header.next_offset or is_kept:
             return
-        batch = memoryview(run.batches)[position : position + header.length]
+        batch = bytes(run.batches[position : position + header.length])  # a part would keep its whole message
         whole = replace(
             run,
             start_offset=header.base_offset,

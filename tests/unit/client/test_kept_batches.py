@@ -107,6 +107,16 @@ def test_a_damaged_batch_is_read_again() -> None:
     assert taken(kept, held(2, 3)) == [b"v2", b"v3"]
 
 
+def test_a_run_whose_last_batch_is_decoded_in_part_has_no_batch_left() -> None:
+    kept, run = KeptBatches(), run_of(4, end=3)
+    rest = decode(run, 1, record_bytes=1).rest
+    assert rest is not None
+    assert len(rest.batches) == 0
+    kept.keep(run, EPOCH)
+    kept.keep(rest, EPOCH)
+    assert taken(kept, held(3, 3)) == [b"v3"]
+
+
 def test_what_was_kept_first_goes_where_there_is_no_room() -> None:
     runs = [run_of(4, end=2, partition=partition) for partition in range(3)]
     kept = KeptBatches(max_bytes=5 * len(runs[0].batches) // 2)
