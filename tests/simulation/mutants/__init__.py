@@ -248,6 +248,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "Q5 what a transaction accepts is settled before the decision": queues.settled_before_the_decision,
     "Q7 the dead live again": queues.the_dead_live_again,
     "Q7 a settlement is taken whoever has the records": queues.settled_by_anybody,
+    "Q5 retention ends leases": queues.retention_ends_leases,
     "K4 a leader cleans up to its HW": compaction.bound_by_the_high_watermark,
     "K1 a deletion is dropped at once": compaction.deletion_dropped_at_once,
     "K1 a compacted segment is swapped in before it is synced": compaction.swap_before_sync,

@@ -139,6 +139,23 @@ def settled_by_anybody() -> Patches:
     return [(partition_queue, "_require_leased", lambda queue, settlement: None)]
 
 
+def retention_ends_leases() -> Patches:
+    """The coordinator forgets a lease of records that retention takes, and takes a settlement of them from anybody."""
+    require_leased = partition_queue._require_leased
+
+    def trim(queue: PartitionQueue, log_start: int) -> PartitionQueue:
+        if log_start <= queue.settled_to:
+            return queue
+        kept = tuple(changed_within(queue.ranges, 0, log_start - 1, lambda current: None))
+        return replace(queue, next_offset=max(queue.next_offset, log_start), ranges=kept)
+
+    def mutant(queue: PartitionQueue, settlement: queue_pb2.Settlement) -> None:
+        if settlement.last_offset >= queue.settled_to:
+            require_leased(queue, settlement)
+
+    return [(partition_queue, "trim", trim), (partition_queue, "_require_leased", mutant)]
+
+
 def any_second_refusal_is_done() -> Patches:
     """A refusal of a settlement that was sent again means that it is done, also after the lock."""
     answered = Settling.answered
