@@ -19,7 +19,13 @@ from functools import partial
 
 import structlog
 
-from minilog.errors import CorruptMessage, MinilogError, OffsetOutOfRange, UnsupportedVersion
+from minilog.errors import (
+    CorruptMessage,
+    MinilogError,
+    OffsetOutOfRange,
+    UnknownSchemaVersion,
+    UnsupportedVersion,
+)
 from minilog.partition_key import PartitionKey
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.partition_state import MAX_INT64, TopicConfig
@@ -156,6 +162,8 @@ class Cleaner:
             await work()  # type: ignore[misc]
         except OffsetOutOfRange as error:
             logger.debug("the log changed while it was cleaned", partition=str(key), error=str(error))
+        except UnknownSchemaVersion as error:  # records may come before this broker hears of their schema
+            logger.debug("a copy waits for the schema of its records", partition=str(key), error=str(error))
         except (OSError, MinilogError) as error:
             self.counts.failures += 1
             logger.error(
