@@ -228,8 +228,8 @@ def end_settling(queue: PartitionQueue, producer_id: int, *, committed: bool) ->
 
 
 def trim(queue: PartitionQueue, log_start: int) -> PartitionQueue:
-    """Retention has taken all below `log_start`, settled or not. What a worker has leased stays its own until it is
-    settled or the lock ends: the state tells by it whether the worker may settle that still."""
+    """Retention has taken all below `log_start`, settled or not. The ranges that a worker holds stay until the worker
+    settles them or its lock ends. Without them the coordinator could not refuse a worker that has lost its lease."""
     if log_start <= queue.settled_to:
         return queue
     change: Change = lambda current: current if current.state in _HELD else None  # noqa: E731
