@@ -39,6 +39,21 @@ def test_a_name_that_was_not_synced_may_be_lost() -> None:
     assert there == {True, False}
 
 
+def test_what_is_pending_in_a_directory_goes_where_its_directory_goes() -> None:
+    found = set()
+    for seed in range(20):
+        disk = SimulatedDisk(random.Random(seed))
+        disk.make_dir("/log")
+        disk.open("/log/old", create=True).fdatasync()
+        disk.fsync_dir("/log")
+        disk.open("/log/new", create=True).fdatasync()
+        disk.rename("/log", "/aside")
+        disk.fsync_dir("/")
+        disk.lose_power()
+        found.add(tuple(sorted(disk.names)))
+    assert found == {("/", "/aside", "/aside/old"), ("/", "/aside", "/aside/new", "/aside/old")}
+
+
 def test_power_may_be_lost_in_the_middle_of_a_change() -> None:
     disk = SimulatedDisk(random.Random(0))
     written(disk)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from minilog.record_batch.header import Buffer
 from minilog_broker.storage.files import File
@@ -20,8 +21,26 @@ Write = tuple[int, bytes | None]  # (position, bytes); a truncation to the posit
 NEVER = 1 << 62  # a position that no file reaches
 SEGMENT_SUFFIX = ".log"
 _METADATA = "__cluster_metadata"  # some space stays reserved for it
-NameChange = dict[str, tuple[bool, "Inode | None"]]  # path -> (is there, its inode)
+Names = dict[str, tuple[bool, "Inode | None"]]  # path -> (is there, its inode)
 _ByDirectory = dict[str, dict[str, "Inode"]]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMove:
+    """A directory takes another name, with all that is in it."""
+
+    source: str
+    target: str
+
+    def moves(self, path: str) -> bool:
+        return path == self.source or path.startswith(self.source + "/")
+
+    def moved(self, path: str) -> str:
+        """The path of a file or directory after the move."""
+        return self.target + path.removeprefix(self.source) if self.moves(path) else path
+
+
+NameChange = Names | TreeMove
 
 
 class Death(BaseException):
@@ -420,14 +439,9 @@ class SimulatedDisk:
     def rename(self, source: str, target: str) -> None:
         if source not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
-        moved: NameChange = {}
-        for path in [source] if self.names[source] is not None else self._tree(source):
-            moved[path] = (False, None)
-            moved[target + path.removeprefix(source)] = (True, self.names[path])
-        self._change_names("rename", target, moved)
-
-    def _tree(self, directory: str) -> Iterator[str]:
-        return (path for path in self.names if path == directory or path.startswith(directory + "/"))
+        inode = self.names[source]
+        change = TreeMove(source, target) if inode is None else {source: (False, None), target: (True, inode)}
+        self._change_names("rename", target, change)
 
     def remove(self, path: str) -> None:
         if path not in self.names:
@@ -449,13 +463,16 @@ class SimulatedDisk:
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self.changes += 1
-        directory, still_pending = path.rstrip("/"), []
+        directory = path.rstrip("/")
+        still_pending: list[NameChange] = []
         for change in self._pending:
-            if any(name.rpartition("/")[0] == directory for name in change):
-                self.renames += _has_segments(change)
-                _apply_names(self._durable, change)
-            else:
+            if all(name.rpartition("/")[0] != directory for name in _changed(change)):
                 still_pending.append(change)
+                continue
+            self.renames += _has_segments(change)
+            _apply_names(self._durable, change)
+            if isinstance(change, TreeMove):  # what is pending in the directory is pending under its new name
+                still_pending = [_moved(earlier, change) for earlier in still_pending]
         self._pending = still_pending
 
     def list(self, path: str) -> list[str]:
@@ -474,11 +491,27 @@ class SimulatedDisk:
         return len(inode.live)
 
 
+def _changed(change: NameChange) -> Iterable[str]:
+    """The paths that a change is about."""
+    return (change.source, change.target) if isinstance(change, TreeMove) else change
+
+
 def _has_segments(change: NameChange) -> bool:
-    return any(path.endswith(SEGMENT_SUFFIX) for path in change)
+    return isinstance(change, TreeMove) or any(path.endswith(SEGMENT_SUFFIX) for path in change)
+
+
+def _moved(change: NameChange, move: TreeMove) -> NameChange:
+    """An earlier change, after the move of a directory."""
+    if isinstance(change, TreeMove):
+        return TreeMove(move.moved(change.source), move.moved(change.target))
+    return {move.moved(path): there for path, there in change.items()}
 
 
 def _apply_names(names: dict[str, Inode | None], change: NameChange) -> None:
+    if isinstance(change, TreeMove):
+        for path in [path for path in names if change.moves(path)]:
+            names[change.moved(path)] = names.pop(path)
+        return
     for path, (there, inode) in change.items():
         if there:
             names[path] = inode
