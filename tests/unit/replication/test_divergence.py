@@ -129,3 +129,17 @@ def test_truncation_is_the_minimum_of_the_three_ends() -> None:
 def test_lacking_the_epoch_it_truncates_to_the_end_of_the_one_below() -> None:
     what = truncation(cache([1, 1, 3, 3]), log_start=0, log_end=4, diverged=Diverged(2, 9), leader_log_start=0)
     assert what == TruncateTo(2)
+
+
+def test_a_follower_with_later_epochs_alone_keeps_its_log_start() -> None:
+    """Its retention has deleted what it has in common with the leader (found by the simulator, seed 43000138)."""
+    epochs = EpochCache([(4, 362), (6, 483)])
+    what = truncation(epochs, log_start=362, log_end=549, diverged=Diverged(3, 458), leader_log_start=0)
+    assert what == TruncateTo(362)
+
+
+def test_a_follower_that_has_deleted_more_than_its_leader_has_starts_anew() -> None:
+    """An unclean election: records below the follower's log start were committed, and the leader lacks them."""
+    for log_start, epochs in ((362, EpochCache([(4, 362)])), (362, EpochCache([(3, 362), (4, 400)]))):
+        what = truncation(epochs, log_start=log_start, log_end=549, diverged=Diverged(3, 361), leader_log_start=7)
+        assert what == StartAnewAt(7)

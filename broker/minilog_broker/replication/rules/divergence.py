@@ -15,6 +15,11 @@ functions here are pure.
                                                                  or the base of the leader's batch around the position
     it has the epoch                                             truncates to min(leader's end, own end for it, own end)
     it lacks the epoch                                           truncates to the end of the epoch below, and asks again
+    it has later epochs alone                                    truncates to its log start, and asks again
+    any of these would be below its log start                    starts anew at the leader's log start
+
+A log start is never above the high watermark. So a follower with all committed records keeps them all: those that it has
+deleted are at the leader, too.
 
 Each round removes at least one epoch or ends the exchange. So the follower's log becomes a prefix of the leader's. A
 follower never truncates by an offset alone, and never to the high watermark.
@@ -113,6 +118,6 @@ def truncation(
         return StartAnewAt(diverged.end_offset)
     own_epoch, own_end = epochs.end_offset_for(diverged.epoch, log_end)
     if own_epoch == NO_COMMON_EPOCH:
-        return StartAnewAt(leader_log_start)
+        own_end = log_start
     target = min(diverged.end_offset, own_end, log_end)
     return TruncateTo(target) if target >= log_start else StartAnewAt(leader_log_start)
