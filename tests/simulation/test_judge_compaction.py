@@ -179,6 +179,17 @@ def test_a_marker_goes_behind_its_records() -> None:
     )
 
 
+def test_a_record_without_its_marker_counts_as_aborted_and_goes() -> None:
+    judged = keyed()
+    judged.partition.point = JudgedPoint(8, 8)
+    for marker, is_right in ((7, True), (5, False)):
+        judged.copy([batch for batch in judged.log.batches if decode_header(batch).base_offset != marker])
+        assert judged.partition.first_wrong(judged.view, 0, 8) is not None
+        wrong = judged.partition.first_wrong(judged.view, 0, 8, lambda *_: True)
+        text = "the markers at 5 are gone, and the record at 4, which stays, is hidden"
+        assert wrong == (None if is_right else ("K4", text))
+
+
 def test_a_view_says_from_where_on_it_has_changed() -> None:
     judged = keyed()
     judged.view.unchanged_to = 9

@@ -487,6 +487,11 @@ class ReplicaManager:
         if (replica := self._replicas.get(key)) is not None:
             replica.truncated(producer_state, now_ms)
 
+    def transactions_aborted(self, key: PartitionKey, below: int, now_ms: float) -> None:
+        """Note that AbortUnmarked is done."""
+        if (replica := self._replicas.get(key)) is not None:
+            replica.transactions_aborted(below, now_ms)
+
     def log_failed(self, key: PartitionKey, error: OSError, now_ms: float) -> None:
         """Note that a command failed, and with it all later commands for this log."""
         self._found_no_space |= error.errno in NO_SPACE

@@ -359,6 +359,12 @@ class Replica:
             self.follower.log_start_moved()
             self.follower.on_change(now_ms)
 
+    def transactions_aborted(self, below: int, now_ms: float) -> None:
+        """Note that AbortUnmarked is done."""
+        if self.log is not None and self.log.transactions_aborted(below) and self.follower is not None:
+            self.follower.transactions_aborted()
+            self.follower.on_change(now_ms)
+
     def write_snapshot(self) -> None:
         """Ask the disk to store the producer state as of the readable end."""
         self._snapshot_due_bytes = 0

@@ -8,6 +8,7 @@
     RecordEpochStart                -: the disk thread does it, durably, before later commands
     ForgetTornTail                  -; or log_failed
     TruncateLog, StartLogAt         log_truncated; or log_failed
+    AbortUnmarked                   transactions_aborted; or log_failed
     BeginCompaction                 -; or log_failed. The cleaner finds the log by its checkpoint
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
     RegisterPartition               registered, once
@@ -177,6 +178,17 @@ class WriteProducerSnapshot:
     """Store the producer state as of `offset`, so that a restart need not read the whole log."""
 
     key: PartitionKey
+    offset: int
+    snapshot: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AbortUnmarked:
+    """Store the producer state as of `offset`, in which the open transactions that began below `below` are aborted. The
+    answer is transactions_aborted."""
+
+    key: PartitionKey
+    below: int
     offset: int
     snapshot: bytes
 
@@ -405,6 +417,7 @@ Effect: TypeAlias = (
     | AdvanceLogStart
     | BeginCompaction
     | WriteProducerSnapshot
+    | AbortUnmarked
     | AnswerProduce
     | FindEnds
     | FindBatch

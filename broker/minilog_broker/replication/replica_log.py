@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader
-from minilog_broker.replication.replica_effects import BeginCompaction
+from minilog_broker.replication.replica_effects import AbortUnmarked, BeginCompaction
 from minilog_broker.storage.compaction_point import NOT_COMPACTED, CompactionPoint
 from minilog_broker.storage.markers import Marker
-from minilog_broker.storage.producer_state import ProducerState
+from minilog_broker.storage.producer_state import ProducerState, restored
 
 if TYPE_CHECKING:
     from minilog_broker.storage.log import Log
@@ -67,6 +67,7 @@ class ReplicaLog:
     """
 
     __slots__ = (
+        "aborting",
         "appended_end",
         "asked_compaction",
         "asked_log_start",
@@ -104,6 +105,7 @@ class ReplicaLog:
         self.last_epoch: int | None = self.log.epoch_before(self.end)
         self.asked_log_start = self.log_start
         self.asked_compaction = self.log.compaction.begun
+        self.aborting = False
         self.compaction = self.compaction.joined(self.asked_compaction)
         self._set_high_watermark(min(max(self.log.high_watermark, self.log_start), self.durable_end))
 
@@ -140,6 +142,39 @@ class ReplicaLog:
         elif is_new_leader:
             self.clean_at_start = min(self.clean_at_start, done_clean_to)
         return self.end != self.log_start and deletes_before > max(self.end, self.clean_at_start)
+
+    @property
+    def proven_end(self) -> int:
+        """The durable end, but not above the first transaction whose marker may be gone from the leader's log. So this
+        copy is not in sync before it knows how the transaction ended."""
+        first = self.producers.transactions.first_open_offset
+        is_doubtful = first is not None and first < self.compaction.deletes_before
+        return min(first, self.durable_end) if first is not None and is_doubtful else self.durable_end
+
+    def due_abort(self, key: PartitionKey, stable_offset: int) -> AbortUnmarked | None:
+        """The command to abort the transactions whose markers are gone from the leader's log, if there are any.
+
+        The caller has all that its leader has below the high watermark as of `stable_offset`, the leader's last stable
+        offset. So all transactions that began below that have ended, and their markers would be here. A marker goes
+        below deletes_before, together with the last record of its transaction or later. So the leader has none of the
+        records either: they were aborted, or newer ones of their keys follow."""
+        below = min(stable_offset, self.compaction.deletes_before)
+        if self.aborting or self.truncating or not self.producers.transactions.open_below(below):
+            return None
+        self.aborting = True
+        state = restored(self.producers.snapshot())
+        state.abort_unmarked(below, self.appended_end)
+        return AbortUnmarked(key, below, self.appended_end, state.snapshot())
+
+    def transactions_aborted(self, below: int) -> bool:
+        """Note that the disk has stored the producer state of AbortUnmarked. Returns whether the copy has not been cut
+        since."""
+        if not self.aborting:
+            return False
+        self.aborting = False
+        self.producers.abort_unmarked(below, self.appended_end)
+        self._set_high_watermark(self.high_watermark)
+        return True
 
     def due_compaction(self, key: PartitionKey) -> BeginCompaction | None:
         """The command to begin the known point, if the disk was not given it yet and this copy may carry it out: below
@@ -202,6 +237,7 @@ class ReplicaLog:
         self.last_epoch = self.log.epoch_before(self.end)
         self.asked_log_start = self.log_start  # the disk dropped later commands
         self.asked_compaction = self.log.compaction.begun
+        self.aborting = False
         return failed
 
     def begin_truncation(self, end_offset: int) -> None:

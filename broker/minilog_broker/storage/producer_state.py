@@ -178,6 +178,16 @@ class ProducerState:
             finished.append(Finished(producer_id, committed, last_offset))
         self.transactions.end(finished, header.base_offset, header.next_offset, header.max_timestamp_us)
 
+    def abort_unmarked(self, below: int, end_offset: int) -> None:
+        """Take the open transactions that began below `below` as aborted. Compaction of another copy has removed their
+        records and markers, and so this copy, which has some of the records, never gets the markers. `end_offset` is
+        the end of the log as of this state."""
+        last_offsets: dict[int, int] = {}
+        for producer_id in self.transactions.open_below(below):
+            entry = self._producers.pop(producer_id, None)
+            last_offsets[producer_id] = end_offset - 1 if entry is None else entry.batches[-1].last_offset
+        self.transactions.abort_unmarked(last_offsets, end_offset)
+
     def _drop_the_most_silent(self) -> None:
         """Drop the producer that is silent for the longest time, but never one with an open transaction.
 

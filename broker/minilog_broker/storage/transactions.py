@@ -3,6 +3,7 @@
     a producer   entered when                                   left by
     OPEN         its first transactional batch is in the log    its marker
     UNSTABLE     its marker is in the log                       the high watermark passes the marker
+    UNMARKED     its marker never comes: compaction removed it  it counts as aborted
     ENDED        its marker is in the log                       the oldest go when there are too many, or by expiry
     FORGOTTEN    the state has dropped it after its end         (a search finds its marker in the log: find_ends.py)
 
@@ -147,6 +148,15 @@ class PartitionTransactions:
     def open_count(self) -> int:
         return len(self._open)
 
+    def open_below(self, offset: int) -> list[int]:
+        """The open producers that began below `offset`."""
+        return [producer_id for producer_id, _ in takewhile(lambda begun: begun[1] < offset, self._open.items())]
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """The first offset of the earliest open transaction. None if no transaction is open."""
+        return next(iter(self._open.values()), None)
+
     def end_of(self, producer_id: int) -> ProducerEnd | None:
         """The end of a producer. None if the state does not know it."""
         return self._ended.get(producer_id)
@@ -196,6 +206,15 @@ class PartitionTransactions:
         while len(self._ended) > self._max_ended:
             self._forget(next(iter(self._ended)))
 
+    def abort_unmarked(self, last_offsets: dict[int, int], end_offset: int) -> None:
+        """Take open producers as aborted, because their markers were removed. `last_offsets` has the last offset of
+        each. All markers of the state are below `end_offset`."""
+        for producer_id, last in last_offsets.items():
+            first = self._open.pop(producer_id)
+            self._aborted = self._aborted or _Aborted()
+            self._aborted.add([(first, last, producer_id)], end_offset, next(iter(self._open.values()), end_offset))
+            self.forget_between(first, end_offset)
+
     def _forget(self, producer_id: int) -> None:
         end_offset = self._ended.pop(producer_id).marker_end_offset
         self.forget_between(end_offset - 1, end_offset)
@@ -219,9 +238,7 @@ class PartitionTransactions:
         if self._aborted is not None:
             self._aborted.forget_below(offset)
             self._aborted = self._aborted if self._aborted.producer_ids else None
-        ended = [
-            producer_id for producer_id, _ in takewhile(lambda transaction: transaction[1] < offset, self._open.items())
-        ]
+        ended = self.open_below(offset)
         for producer_id in ended:
             del self._open[producer_id]
         return ended

@@ -48,12 +48,12 @@ KEPT_POINTS = 16  # copies carry out the last few
 
 @dataclass(slots=True)
 class _Held:
-    """What a copy has in a range of offsets. `producers`: of transactions, each with the lowest offset of its records.
+    """What a copy has in a range of offsets. `producers`: of transactions, each with the offsets of its records.
     `changed`: a record that is not what was committed there."""
 
     offsets: set[int] = field(default_factory=set)
     markers: set[int] = field(default_factory=set)
-    producers: dict[int, int] = field(default_factory=dict)
+    producers: dict[int, set[int]] = field(default_factory=dict)
     changed: tuple[int, KeyedRecord] | None = None
 
 
@@ -239,7 +239,7 @@ class CompactedPartition:
             offsets = records.keys() if is_inside else {offset for offset in records if start <= offset < upto}
             held.offsets |= offsets
             if batch.is_transactional and offsets:
-                held.producers.setdefault(batch.producer_id, min(offsets))
+                held.producers.setdefault(batch.producer_id, set()).update(offsets)
             if (place := place_of(batch)) not in self._unchanged:
                 changed = (at for at in offsets if self.records.get(at, records[at]) != records[at])
                 held.changed = next(((at, records[at]) for at in changed), held.changed)
@@ -247,8 +247,11 @@ class CompactedPartition:
                     self._unchanged.add(place)
         return held
 
-    def first_wrong(self, view: View, start: int, upto: int) -> Wrong | None:
-        """What a copy has below the point that it has begun, and must not, at any time."""
+    def first_wrong(
+        self, view: View, start: int, upto: int, counts_as_aborted: Callable[[int, int], bool] = lambda *_: False
+    ) -> Wrong | None:
+        """What a copy has below the point that it has begun, and must not, at any time. `counts_as_aborted`: whether
+        the copy has stored that the transaction of a producer with a record at an offset was aborted."""
         held = self._held(view, start, upto)
         if held.changed is not None:
             offset, record = held.changed
@@ -256,7 +259,7 @@ class CompactedPartition:
         gone = self._staying(self.point).union(self._below(self.point.clean_to, upto)) - held.offsets
         if (first := min((offset for offset in gone if start <= offset < upto), default=None)) is not None:
             return Wrong("K1", f"the record at {first} is gone, and {self.point} keeps it: {self.records[first]}")
-        return self._first_unveiled(held, start, upto) or self._first_unmarked(held, start, upto)
+        return self._first_unveiled(held, start, upto) or self._first_unmarked(held, start, upto, counts_as_aborted)
 
     def _first_unveiled(self, held: _Held, start: int, upto: int) -> Wrong | None:
         """A record whose deletion is gone before it."""
@@ -269,16 +272,23 @@ class CompactedPartition:
                     return Wrong("K3", f"the record at {offset} is the newest of {key!r}, {newest} was, and is gone")
         return None
 
-    def _first_unmarked(self, held: _Held, start: int, upto: int) -> Wrong | None:
-        """A record whose transaction has no marker any more."""
+    def _first_unmarked(
+        self, held: _Held, start: int, upto: int, counts_as_aborted: Callable[[int, int], bool]
+    ) -> Wrong | None:
+        """A record whose transaction has no marker any more. A copy that began while its leader compacted may have one
+        that goes. Then it has to count the transaction as aborted: nobody ends it any more."""
         for offset, ended in self.markers.items():
             if not start <= offset < upto or offset in held.markers:
                 continue
             if offset >= self.point.deletes_before:
                 return Wrong("K4", f"the markers at {offset} are gone, and {self.point} keeps them")
-            left = (held.producers[producer_id] for producer_id in ended if producer_id in held.producers)
-            if (first := min(left, default=offset)) < offset:
-                return Wrong("K4", f"the markers at {offset} are gone, the record at {first} is left")
+            for producer_id in ended & held.producers.keys():
+                left = {at for at in held.producers[producer_id] if at < offset}
+                if left and not counts_as_aborted(producer_id, min(left)):
+                    return Wrong("K4", f"the markers at {offset} are gone, the record at {min(left)} is left")
+                if stays := left & self._staying(self.point):
+                    text = f"the markers at {offset} are gone, and the record at {min(stays)}, which stays, is hidden"
+                    return Wrong("K4", text)
         return None
 
     def first_not_done(self, view: View, start: int, point: JudgedPoint) -> Wrong | None:

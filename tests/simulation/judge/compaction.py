@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header
+from minilog_broker.storage.producer_state import restored
 from tests.simulation.judge.compacted_partition import NO_POINT, JudgedPoint, Wrong
+from tests.simulation.judge.copies import content_of
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.violation import Violation
 
@@ -198,7 +200,8 @@ class Compaction:
         if view.unchanged_to >= upto and self._looked.get(place) == looked:
             return
         self._looked[place], view.unchanged_to = looked, math.inf
-        self._raise(partition, number, compaction.first_wrong(view, start, upto))
+        counts_as_aborted = lambda producer_id, offset: _is_aborted(copy, view, producer_id, offset)  # noqa: E731
+        self._raise(partition, number, compaction.first_wrong(view, start, upto, counts_as_aborted))
 
     def _raise(self, partition: JudgedPartition, number: int, wrong: Wrong | None) -> None:
         if wrong is not None:
@@ -252,3 +255,15 @@ class Compaction:
             if len({str(found) for found in points.values()}) > 1:
                 return f"{partition.name}: the copies have carried out different points: {points}"
         return None
+
+
+def _is_aborted(copy: Copy, view: View, producer_id: int, offset: int) -> bool:
+    """Whether the newest stored state of a copy's producers has a transaction with a record at an offset as aborted."""
+    disk = copy.host.disk
+    names = [name for name in disk.files(copy.path, durable=view.durable) if _SNAPSHOT.fullmatch(name)]
+    path = f"{copy.path}/{max(names, default='')}"
+    stored = (disk.durable_content(path) if view.durable else disk.content(path)) if names else None
+    if stored is None or (snapshot := content_of(stored)) is None:
+        return False
+    transactions = restored(snapshot).transactions
+    return not transactions.is_open(producer_id) and producer_id in transactions.aborted_within(offset, offset + 1)

@@ -145,6 +145,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V15 a producer snapshot forgets what was aborted": recovery.snapshot_forgets_the_aborted,
     "V19 the mark of a clean stop outlives its life": recovery.clean_stop_outlives_its_life,
     "V11 whom a voter voted for is forgotten at a restart": recovery.vote_forgotten_at_a_restart,
+    "V5 a follower with later epochs alone begins anew": copies.later_epochs_begin_anew,
     "V5 the HW is where min members are": copies.high_watermark_at_min_members,
     "V9 an epoch that is known is no divergence": copies.known_epoch_is_no_divergence,
     "V3 an epoch begins at the high watermark": copies.epoch_begins_at_the_high_watermark,
@@ -256,6 +257,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "K4 a follower cleans above its LSO": compaction.follower_cleans_ahead,
     "K5 a part of the range is taken for all of it": compaction.part_of_the_range_is_all,
     "K4 an aborted record counts as the newest": compaction.aborted_are_newest,
+    "K4 a transaction without a marker stays open": compaction.unmarked_stay_open,
     "K2 a gap has a wrong end": compaction.gap_with_a_wrong_end,
     "K6 producers are forgotten after compaction": compaction.producers_are_forgotten,
 }

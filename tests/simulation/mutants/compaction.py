@@ -171,3 +171,8 @@ def producers_are_forgotten() -> Patches:
         self.write_checkpoint(compaction=CopyCompaction(begun, self.compaction.done))
 
     return [(LeaderPartition, "_hidden_producers", hidden), (Log, "begin_compaction", begin)]
+
+
+def unmarked_stay_open() -> Patches:
+    """A follower waits for ever for markers that its leader has removed."""
+    return [(ReplicaLog, "due_abort", lambda self, key, stable_offset: None)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from minilog.errors import NotEnoughReplicas
 from minilog_broker.replication import replica
+from minilog_broker.replication.follower import partition
 from minilog_broker.replication.follower.fetcher import ReplicaFetcher
 from minilog_broker.replication.leader import isr_state, produce
 from minilog_broker.replication.leader.delete_records import PendingDeleteRecords
@@ -15,7 +16,14 @@ from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.leader.transaction_markers import TransactionMarkers
 from minilog_broker.replication.replica_effects import RecordEpochStart
 from minilog_broker.replication.rules import check_position
-from minilog_broker.replication.rules.divergence import Accepted, compare_position
+from minilog_broker.replication.rules.divergence import (
+    NO_COMMON_EPOCH,
+    Accepted,
+    StartAnewAt,
+    TruncateTo,
+    compare_position,
+    truncation,
+)
 from minilog_broker.replication.rules.in_sync import known_log_start
 from minilog_broker.storage import transactions
 from tests.simulation.mutants.replication import Patches
@@ -57,6 +65,22 @@ def known_epoch_is_no_divergence() -> Patches:
         )
 
     return [(check_position, "compare_position", mutant)]
+
+
+def later_epochs_begin_anew() -> Patches:
+    """A follower without an epoch of the leader's begins anew at the leader's log start, although it has all that was
+    committed."""
+
+    def mutant(
+        epochs: Any, *, log_start: int, log_end: int, diverged: Any, leader_log_start: int
+    ) -> TruncateTo | StartAnewAt:
+        if epochs.end_offset_for(diverged.epoch, log_end)[0] == NO_COMMON_EPOCH != diverged.epoch:
+            return StartAnewAt(leader_log_start)
+        return truncation(
+            epochs, log_start=log_start, log_end=log_end, diverged=diverged, leader_log_start=leader_log_start
+        )
+
+    return [(partition, "truncation", mutant)]
 
 
 def epoch_begins_at_the_high_watermark() -> Patches:

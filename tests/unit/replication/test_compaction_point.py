@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 
 from minilog.record_batch.gaps import joined_gap_batch
-from minilog.record_batch.header import decode_header
+from minilog.record_batch.header import PLACEMENT_BYTES, decode_header, placement
 from minilog_broker.replication.leader.expiring_deletions import MOST_REMEMBERED, ExpiringDeletions
-from minilog_broker.replication.replica_effects import AppendToLog, BeginCompaction, StartLogAt, TruncateLog
+from minilog_broker.replication.replica_effects import (
+    AbortUnmarked,
+    AppendToLog,
+    BeginCompaction,
+    StartLogAt,
+    TruncateLog,
+)
 from minilog_broker.storage.compaction_point import NOT_COMPACTED, CompactionPoint
-from tests.unit.replication.broker import KEY, batch
+from minilog_broker.storage.producer_state import restored
+from tests.unit.replication.broker import KEY, batch, transactional
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.hand_cleaning import carry_out
 from tests.unit.replication.test_delete_records import filled, rest
@@ -108,6 +115,40 @@ def test_a_follower_below_the_point_is_told_of_the_producers_that_the_log_does_n
     assert replica.log is not None
     assert replica.log.appended_end == 3
     assert replica.log.producers.entry(7) == before
+
+
+# -- transactions whose markers are gone
+
+
+def test_a_follower_aborts_a_transaction_whose_marker_its_leader_has_removed() -> None:
+    """It fetched the record before the leader removed both (found by the simulator, seed 43000121)."""
+    bench = FollowerBench()
+    open_one = transactional(batch(producer=(7, 0, 0)))
+    bench.follower.receive(*bench.run(batches=placement(open_one, 5, 5) + open_one[PLACEMENT_BYTES:]), 0.0)
+    bench.disk()
+    bench.sync()
+    bench.replica.clean_at_start = 8
+    run, batches = bench.run(batches=placed(6, 5, 2), first_offset=6, previous_epoch=5, high_watermark=8)
+    run.last_stable_offset, run.compaction.clean_to, run.compaction.deletes_before = 8, 8, 7
+    run.compaction.done_clean_to = 8
+    bench.follower.receive(run, batches, 0.0)
+    bench.disk()
+    assert not bench.effects, "the marker may be in what is not durable here"
+    bench.sync()
+    (abort,) = bench.effects
+    assert isinstance(abort, AbortUnmarked)
+    assert restored(abort.snapshot).transactions.aborted_within(5, 6) == [7]
+    assert durable_end(bench) == 5, "a leader must not count on a copy that may hold the transaction open"
+    assert bench.replica.transactions_aborted(abort.below)
+    bench.follower.transactions_aborted()
+    assert durable_end(bench) == 8
+    assert [type(effect) for effect in bench.effects] == [AbortUnmarked, BeginCompaction]
+    assert bench.replica.last_stable_offset == 8
+
+
+def durable_end(bench: FollowerBench) -> int | None:
+    progress = bench.follower.progress()
+    return None if progress is None else progress.durable_end_offset
 
 
 # -- positions inside of joined gaps

@@ -110,6 +110,27 @@ def test_a_marker_of_who_wrote_nothing_holds_nothing_and_fences_all_the_same() -
     assert verdict(partition.state, 1, 0) is ProducerFenced
 
 
+# -- markers that never come
+
+
+def test_a_transaction_without_a_marker_counts_as_aborted_and_hides_nothing_else() -> None:
+    partition = PartitionModel()
+    partition.write(1)
+    partition.write(2)
+    partition.end((2, False))
+    partition.write(3)
+    partition.state.abort_unmarked(3, 4)
+    transactions = partition.state.transactions
+    assert partition.stable() == 3, "3 began behind"
+    assert [transactions.aborted_within(offset, offset + 1) for offset in range(4)] == [[1], [2], [], []]
+    assert transactions.forgotten is not None, "its marker was there once, so a search for it is no proof"
+    partition.end((3, True))
+    assert partition.stable() == 5
+    restarted = ProducerState()
+    restarted.restore(partition.state.snapshot())
+    assert restarted.transactions.aborted_within(0, 1) == [1]
+
+
 # -- who may write
 
 

@@ -122,6 +122,7 @@ class FollowerPartition:
         self.position_number = 0
         self.leader_high_watermark = 0
         self.leader_log_start = 0
+        self.leader_last_stable_offset = 0
         self.accepted = False  # the leader has accepted a position of ours, in the session that is open
         self.on_change = on_change
         self._follow_log_start = follow_log_start
@@ -171,10 +172,10 @@ class FollowerPartition:
         )
 
     def progress(self) -> peer_pb2.ReplicaProgress | None:
-        """The durable end, with the position that it belongs to. None while our log may differ from the leader's."""
+        """The proven end, with the position that it belongs to. None while our log may differ from the leader's."""
         if self.state is not FollowerState.FETCHING and not (self.no_space and self.state is FollowerState.PAUSED):
             return None
-        durable_end, self._told_readers = self.log.durable_end, self._has_readers()
+        durable_end, self._told_readers = self.log.proven_end, self._has_readers()
         return peer_pb2.ReplicaProgress(
             partition_id=self._partition_id,
             leader_epoch=self.leader_epoch,
@@ -265,6 +266,7 @@ class FollowerPartition:
             self._outbox.progress_due(self.key)
         self.leader_high_watermark = max(self.leader_high_watermark, run.high_watermark)
         self.leader_log_start = max(self.leader_log_start, run.log_start_offset)
+        self.leader_last_stable_offset = max(self.leader_last_stable_offset, run.last_stable_offset)
         self._adopt()
         return 0
 
@@ -293,10 +295,13 @@ class FollowerPartition:
         return True
 
     def _adopt(self) -> None:
-        """Adopt the leader's high watermark, up to our durable end. Adopt its log start, and its compaction point, if
-        our log allows it."""
+        """Adopt the leader's high watermark, up to our durable end. Adopt its log start, the ends of its transactions,
+        and its compaction point, if our log allows it."""
         self.log.raise_high_watermark(self.leader_high_watermark)
         self._follow_log_start(self.leader_log_start)
+        is_caught_up = self.log.high_watermark >= self.leader_high_watermark
+        if is_caught_up and (abort := self.log.due_abort(self.key, self.leader_last_stable_offset)) is not None:
+            self._emit(abort)
         if (begin := self.log.due_compaction(self.key)) is not None:
             self._emit(begin)
 
@@ -416,16 +421,23 @@ class FollowerPartition:
                 log.begin_truncation(what.end_offset)
                 self._emit(TruncateLog(self.key, what.end_offset, lost))
         self.state = FollowerState.TRUNCATING
-        self.leader_high_watermark = self.leader_log_start = 0
+        self.leader_high_watermark = self.leader_log_start = self.leader_last_stable_offset = 0
 
     def truncated(self) -> None:
         """Ask again from the new end, because the disk has truncated (log.truncated() was called)."""
         if self.state is FollowerState.TRUNCATING:
             self._take_position()
 
+    def transactions_aborted(self) -> None:
+        """Adopt what waited for the end of transactions, and report progress."""
+        self._proved()
+
     def flushed(self) -> None:
         """Adopt the leader's ends and report progress, because the durable end moved."""
         self.no_space = False
+        self._proved()
+
+    def _proved(self) -> None:
         self._adopt()
         if self.state is FollowerState.FETCHING:
             self._outbox.progress_due(self.key)

@@ -18,8 +18,8 @@ functions here are pure.
     it has later epochs alone                                    truncates to its log start, and asks again
     any of these would be below its log start                    starts anew at the leader's log start
 
-A log start is never above the high watermark. So a follower with all committed records keeps them all: those that it has
-deleted are at the leader, too.
+A log start is never above the high watermark. So a follower with all committed records keeps them all: those that it
+has deleted are at the leader, too.
 
 Each round removes at least one epoch or ends the exchange. So the follower's log becomes a prefix of the leader's. A
 follower never truncates by an offset alone, and never to the high watermark.
