@@ -159,11 +159,12 @@ class ReplicaLog:
         below deletes_before, together with the last record of its transaction or later. So the leader has none of the
         records either: they were aborted, or newer ones of their keys follow."""
         below = min(stable_offset, self.compaction.deletes_before)
-        if self.aborting or self.truncating or not self.producers.transactions.open_below(below):
+        unmarked = self.producers.transactions.open_below(below)
+        if self.aborting or self.truncating or not unmarked:
             return None
         self.aborting = True
         state = restored(self.producers.snapshot())
-        state.abort_unmarked(below, self.appended_end)
+        state.abort_unmarked(unmarked, self.appended_end)
         return AbortUnmarked(key, below, self.appended_end, state.snapshot())
 
     def transactions_aborted(self, below: int) -> bool:
@@ -172,7 +173,7 @@ class ReplicaLog:
         if not self.aborting:
             return False
         self.aborting = False
-        self.producers.abort_unmarked(below, self.appended_end)
+        self.producers.abort_unmarked(self.producers.transactions.open_below(below), self.appended_end)
         self._set_high_watermark(self.high_watermark)
         return True
 

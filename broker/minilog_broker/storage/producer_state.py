@@ -178,12 +178,11 @@ class ProducerState:
             finished.append(Finished(producer_id, committed, last_offset))
         self.transactions.end(finished, header.base_offset, header.next_offset, header.max_timestamp_us)
 
-    def abort_unmarked(self, below: int, end_offset: int) -> None:
-        """Take the open transactions that began below `below` as aborted. Compaction of another copy has removed their
-        records and markers, and so this copy, which has some of the records, never gets the markers. `end_offset` is
-        the end of the log as of this state."""
+    def abort_unmarked(self, producer_ids: Iterable[int], end_offset: int) -> None:
+        """Take these open transactions as aborted, because compaction has removed their markers. `end_offset` is the
+        end of the log as of this state."""
         last_offsets: dict[int, int] = {}
-        for producer_id in self.transactions.open_below(below):
+        for producer_id in producer_ids:
             entry = self._producers.pop(producer_id, None)
             last_offsets[producer_id] = end_offset - 1 if entry is None else entry.batches[-1].last_offset
         self.transactions.abort_unmarked(last_offsets, end_offset)
@@ -353,12 +352,29 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
     for header, batch in log.replay(offset):
         state.apply(header, markers_in(log.key, batch, header) if header.is_control else ())
     state.log_starts_at(log.log_start_offset)  # retention may have moved the log start after the snapshot
+    state.abort_unmarked(_without_records(state.transactions, log), log.log_end_offset)
     for later in log.later_producer_snapshots():  # they cover records that a cut removed, and deleted ones
         with contextlib.suppress(CorruptFile):
             state.adopt(restored(later).below(shown_from))
     state.cut_at(log.log_end_offset)
     log.replace_later_producer_snapshots(state.snapshot())
     return state
+
+
+def _without_records(transactions: PartitionTransactions, log: ReplayableLog) -> list[int]:
+    """The producers with an open transaction, of which the log has no record.
+
+    They were open at a snapshot. Later their records and markers were removed by compaction, and a cut left no snapshot
+    that is newer."""
+    producer_ids = transactions.open_below(log.compaction.begun.deletes_before)
+    if not producer_ids:
+        return []
+    with_records = {
+        header.producer_id
+        for header, _ in log.replay(transactions.first_open_offset or 0)
+        if header.is_transactional and header.record_count
+    }
+    return [producer_id for producer_id in producer_ids if producer_id not in with_records]
 
 
 def restored(snapshot: bytes) -> ProducerState:

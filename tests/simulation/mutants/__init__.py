@@ -258,6 +258,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "K5 a part of the range is taken for all of it": compaction.part_of_the_range_is_all,
     "K4 an aborted record counts as the newest": compaction.aborted_are_newest,
     "K4 a transaction without a marker stays open": compaction.unmarked_stay_open,
+    "K4 a cut opens what compaction removed": compaction.cut_opens_what_was_removed,
     "K2 a gap has a wrong end": compaction.gap_with_a_wrong_end,
     "K6 producers are forgotten after compaction": compaction.producers_are_forgotten,
 }

@@ -13,6 +13,7 @@ from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.replica_effects import BeginCompaction
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.sessions import session
+from minilog_broker.storage import producer_state
 from minilog_broker.storage.compacted_segment import CompactedSegment, CompactedSegmentWriter
 from minilog_broker.storage.compaction import cleaning, due
 from minilog_broker.storage.compaction.cleaning import Cleaning, Replacement
@@ -176,3 +177,8 @@ def producers_are_forgotten() -> Patches:
 def unmarked_stay_open() -> Patches:
     """A follower waits for ever for markers that its leader has removed."""
     return [(ReplicaLog, "due_abort", lambda self, key, stable_offset: None)]
+
+
+def cut_opens_what_was_removed() -> Patches:
+    """A log that a cut left with an old snapshot alone takes that snapshot's word for what is open."""
+    return [(producer_state, "_without_records", lambda transactions, log: [])]

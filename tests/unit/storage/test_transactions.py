@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given
 
 from minilog.errors import CorruptMessage, InvalidTxnState, OutOfOrderSequenceNumber, ProducerFenced
+from minilog.record_batch.gaps import joined_gap_batch
 from minilog.record_batch.header import decode_header
+from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.markers import CoordinatorEpoch, Marker, read_markers
 from minilog_broker.storage.producer_state import Accept, ProducerState, recover_producer_state
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.transactions import NOTHING, Finished, PartitionTransactions
 from tests.unit.storage.crashable_files import CrashableFiles
-from tests.unit.storage.logs import DIRECTORY, batch, header, open_log, run_of
+from tests.unit.storage.logs import DIRECTORY, KEY, batch, header, open_log, run_of
 
 
 @dataclass
@@ -119,7 +121,7 @@ def test_a_transaction_without_a_marker_counts_as_aborted_and_hides_nothing_else
     partition.write(2)
     partition.end((2, False))
     partition.write(3)
-    partition.state.abort_unmarked(3, 4)
+    partition.state.abort_unmarked([1], 4)
     transactions = partition.state.transactions
     assert partition.stable() == 3, "3 began behind"
     assert [transactions.aborted_within(offset, offset + 1) for offset in range(4)] == [[1], [2], [], []]
@@ -129,6 +131,37 @@ def test_a_transaction_without_a_marker_counts_as_aborted_and_hides_nothing_else
     restarted = ProducerState()
     restarted.restore(partition.state.snapshot())
     assert restarted.transactions.aborted_within(0, 1) == [1]
+
+
+@pytest.mark.parametrize("has_records", [False, True])
+def test_a_cut_that_leaves_an_old_snapshot_opens_no_transaction_that_compaction_removed(*, has_records: bool) -> None:
+    """Found by the simulator (seed 48000005): the newer snapshot, which has its end, is above the cut."""
+    log, partition = open_log(CrashableFiles()), PartitionModel()
+    partition.write(1)
+    at_one = partition.state.snapshot()
+    partition.end((1, True))
+    partition.write(2)
+    partition.write(3, transactional=False)
+    marker_is_gone = [gap(offset) for offset in (0, 1)]
+    for one in [
+        *(partition.batches[:1] if has_records else marker_is_gone[:1]),
+        marker_is_gone[1],
+        *partition.batches[2:],
+    ]:
+        log.append(run_of([one]))
+    log.flush()
+    log.set_high_watermark(3, 2)
+    log.write_producer_snapshot(1, at_one)
+    log.begin_compaction(CompactionPoint(2, 2), 4, partition.state.snapshot())
+    assert recover_producer_state(log).transactions.first_open_offset == 2
+    log.truncate_to(3)
+    assert recover_producer_state(log).transactions.first_open_offset == (0 if has_records else 2)
+
+
+def gap(offset: int) -> bytes:
+    """What compaction leaves of a batch."""
+    found = decode_header(batch(offset))
+    return joined_gap_batch(*KEY, found, found)
 
 
 # -- who may write
