@@ -33,6 +33,8 @@ from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.segment_name import LOG_SUFFIX, SegmentName
 
 TEMPORARY_LOG_SUFFIX = LOG_SUFFIX + TEMPORARY_SUFFIX
+MOST_UNSYNCED_BYTES = 1 << 20
+"""The writer syncs after so many bytes, so that the sync of another log does not wait for a whole segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class CompactedSegmentWriter:
         self._end_offset = end_offset
         self._tracker = EndTracker(SegmentEnd(name.base_offset, 0), SparseIndex(), interval_bytes)
         self._epoch_starts: list[tuple[int, int]] = []
+        self._synced_bytes = 0
         self._file: File | None = files.open(self._path, create=True)
         self._file.truncate(0)
 
@@ -104,6 +107,9 @@ class CompactedSegmentWriter:
         if headers:
             file.write([run], self.size_bytes)
             self._tracker.end = self._tracker.extend(tuple(headers))
+        if self.size_bytes - self._synced_bytes >= MOST_UNSYNCED_BYTES:
+            self._synced_bytes = self.size_bytes
+            file.fdatasync()
 
     def _check_place(self, headers: Sequence[BatchHeader]) -> None:
         next_offset = self.next_offset

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from minilog.errors import CorruptMessage
+from minilog_broker.storage import compacted_segment
 from minilog_broker.storage.index import SegmentEnd
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.segment_name import SegmentName
@@ -43,6 +44,20 @@ def test_what_is_finished_is_synced_and_has_no_name_yet(files: CrashableFiles, l
     assert inode is not None
     assert inode.durable == b"".join(batches)
     assert not files.exists(compacted.name.path(DIRECTORY))
+
+
+def test_a_writer_syncs_before_much_is_unsynced(
+    files: CrashableFiles, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compacted_segment, "MOST_UNSYNCED_BYTES", 100)
+    writer = writer_of(files, log, log.sealed_segments[:2])
+    durable = []
+    for offset in range(3):
+        writer.write(batch(offset))
+        inode = files.names[TEMPORARY]
+        assert inode is not None
+        durable.append(len(inode.durable))
+    assert durable == [0, 144, 144]
 
 
 def test_runs_of_several_batches_are_taken(files: CrashableFiles, log: Log) -> None:

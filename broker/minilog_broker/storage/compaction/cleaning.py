@@ -89,7 +89,7 @@ class Cleaning:
         builder, offset = NewestOffsetsBuilder(self._reader, dirty_from, ids, buffer_bytes), dirty_from
         while offset < clean_to:
             self.read_at = offset
-            run = self._log.read(offset, PIECE_BYTES, clean_to)
+            run = self._log.read(offset, PIECE_BYTES, clean_to, _no_pause)
             if not run:
                 raise OffsetOutOfRange(f"{self._log!r} has no batch from offset {offset} on that ends at {clean_to}")
             for header, batch in _batches(run):
@@ -121,7 +121,7 @@ class Cleaning:
             offset, end_offset = segment.base_offset, segment.end.end_offset
             while offset < end_offset:
                 self.read_at = offset
-                run = segment.read(offset, PIECE_BYTES, end_offset)
+                run = segment.read(offset, PIECE_BYTES, end_offset, _no_pause)
                 for header, batch in _batches(run):
                     yield header, batch
                     offset = header.next_offset
@@ -158,6 +158,10 @@ def joined(segments: Iterable[Segment], segment_bytes: int) -> Iterator[tuple[Se
         size_bytes += segment.end.size_bytes
     if group:
         yield tuple(group)
+
+
+def _no_pause() -> None:
+    """Do nothing between two pieces of a read. Its reads are quiet: read-ahead would hold up the syncs of others."""
 
 
 def _drained(segments: deque[Segment]) -> Iterator[Segment]:
