@@ -10,6 +10,7 @@ from tests.simulation.plan import Plan
 
 DELETED_SHARE = 0.3  # of the seeds: retention deletes, too
 TYPED_SHARE = 0.6  # of the seeds: the topic has a schema, and rows delete their keys
+SLOW_DISK_WAITS = 4  # a buffer of few keys makes cleaners read a log many times: the judge waits for them as often
 ROTTING_SHARE = 0.3  # of the seeds: one machine's copies rot under a scrub
 
 
@@ -39,7 +40,7 @@ def compacting(plan: Plan, chance: random.Random) -> Plan:
         configs=configured(plan, log_cleaner_backoff_ms=chance.choice((100, 200, 500))),
         dedupe_buffer_bytes=chance.choice((0, 0, 100)),
         sync_ms=(0.1, 5.0),
-        read_bytes_per_s=max(plan.read_bytes_per_s, 1e6),  # a buffer of few keys makes cleaners read a log many times
+        liveness_s=plan.liveness_s * (SLOW_DISK_WAITS if plan.read_bytes_per_s < 1e6 else 1),
         producers=2,
         consumers=2,
         writers=chance.choice((0, 1, 2)),
