@@ -160,7 +160,7 @@ class ReplicaLog:
         records either: they were aborted, or newer ones of their keys follow."""
         below = min(stable_offset, self.compaction.deletes_before)
         unmarked = self.producers.transactions.open_below(below)
-        if self.aborting or self.truncating or not unmarked:
+        if self.truncating or not unmarked:
             return None
         self.aborting = True
         state = restored(self.producers.snapshot())

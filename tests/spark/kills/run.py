@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from minilog import Admin
 from tests.cluster import Cluster, running_cluster
 from tests.integration.clients import Reader, Writer, read_all
-from tests.integration.coordinating import coordinating
 from tests.integration.forms import KEYS, RECORDS, ROWS, Form
 from tests.integration.history import History, Stored, judge_copies
 from tests.secured import running_secured_cluster
@@ -70,7 +69,7 @@ def running_scene(
 ) -> Iterator[KillScene]:
     """Brokers with default settings, a copy from a topic to another, a writer and a reader; all gone afterwards. With
     `queue` the copy takes its records from it."""
-    with _running_brokers(directory / "brokers", secured=secured) as cluster, coordinating(cluster) as client:
+    with _running_brokers(directory / "brokers", secured=secured) as cluster:
         servers = cluster.bootstrap_servers
         with Admin(cluster.client) as admin:
             admin.create_topics([form.new_topic(each, PARTITIONS, 3) for each in (SOURCE, SINK)])
@@ -92,7 +91,7 @@ def running_scene(
             stack.callback(writer.stop)
             reader = Reader(cluster.client, SINK, PARTITIONS, form=form)
             stack.callback(reader.stop)
-            scene = KillScene(cluster, copying, writer, reader, client, random.Random(seed), form)
+            scene = KillScene(cluster, copying, writer, reader, random.Random(seed), form)
             wait_for("the first records to be copied", lambda: scene.seen() > 0, FLOWS_WITHIN_S)
             yield scene
 

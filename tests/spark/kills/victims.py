@@ -17,10 +17,9 @@ import psutil
 
 from minilog import Admin
 from minilog.errors import MinilogError
-from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from tests.cluster import Cluster
 from tests.integration.clients import Reader, Writer
-from tests.integration.coordinating import Coordinating
 from tests.integration.forms import Form
 from tests.spark.kills.copying import Copying, wait_for
 
@@ -38,7 +37,6 @@ class KillScene:
     copying: Copying
     writer: Writer
     reader: Reader
-    coordinating: Coordinating
     chance: random.Random
     form: Form
 
@@ -123,8 +121,13 @@ def kill_leader(scene: KillScene) -> str:
 
 def kill_coordinator(scene: KillScene) -> str:
     """Of the copy's transactions."""
-    name = scene.transactional_id()
-    return _kill_broker(scene, "coordinator", lambda: [scene.coordinating.leader_of(TRANSACTIONS_TOPIC_NAME, name)])
+    partition = coordinator_partition(scene.transactional_id())
+
+    def coordinators() -> list[int | None]:
+        with scene.admin() as admin:
+            return [admin.describe_topics([TRANSACTIONS_TOPIC_NAME])[0].partitions[partition].leader]
+
+    return _kill_broker(scene, "coordinator", coordinators)
 
 
 def kill_controller(scene: KillScene) -> str:
@@ -168,7 +171,7 @@ def _kill_broker(scene: KillScene, what: str, find: Callable[[], list[int | None
     found: list[int] = []
 
     def is_found() -> bool:
-        with contextlib.suppress(MinilogError, AssertionError):
+        with contextlib.suppress(MinilogError):
             found.extend(each for each in find() if each in scene.cluster.processes)
         return bool(found)
 

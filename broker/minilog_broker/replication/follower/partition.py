@@ -122,7 +122,7 @@ class FollowerPartition:
         self.position_number = 0
         self.leader_high_watermark = 0
         self.leader_log_start = 0
-        self.leader_last_stable_offset = 0
+        self._stable: tuple[int, int] | None = None  # the leader's high watermark and last stable offset of one moment
         self.accepted = False  # the leader has accepted a position of ours, in the session that is open
         self.on_change = on_change
         self._follow_log_start = follow_log_start
@@ -266,7 +266,7 @@ class FollowerPartition:
             self._outbox.progress_due(self.key)
         self.leader_high_watermark = max(self.leader_high_watermark, run.high_watermark)
         self.leader_log_start = max(self.leader_log_start, run.log_start_offset)
-        self.leader_last_stable_offset = max(self.leader_last_stable_offset, run.last_stable_offset)
+        self._stable = self._stable or (run.high_watermark, run.last_stable_offset)
         self._adopt()
         return 0
 
@@ -299,11 +299,18 @@ class FollowerPartition:
         and its compaction point, if our log allows it."""
         self.log.raise_high_watermark(self.leader_high_watermark)
         self._follow_log_start(self.leader_log_start)
-        is_caught_up = self.log.high_watermark >= self.leader_high_watermark
-        if is_caught_up and (abort := self.log.due_abort(self.key, self.leader_last_stable_offset)) is not None:
-            self._emit(abort)
+        self._abort_unmarked()
         if (begin := self.log.due_compaction(self.key)) is not None:
             self._emit(begin)
+
+    def _abort_unmarked(self) -> None:
+        """End the transactions whose markers are gone from the leader's log, when all is here that the leader had below
+        its high watermark at one moment. Under load that moment is past: what came since says nothing about it."""
+        if self._stable is None or self.log.aborting or self.log.durable_end < self._stable[0]:
+            return
+        (_, stable_offset), self._stable = self._stable, None
+        if (abort := self.log.due_abort(self.key, stable_offset)) is not None:
+            self._emit(abort)
 
     def log_start_moved(self) -> None:
         """Report our durable log start, for which the leader may wait."""
@@ -421,7 +428,8 @@ class FollowerPartition:
                 log.begin_truncation(what.end_offset)
                 self._emit(TruncateLog(self.key, what.end_offset, lost))
         self.state = FollowerState.TRUNCATING
-        self.leader_high_watermark = self.leader_log_start = self.leader_last_stable_offset = 0
+        self.leader_high_watermark = self.leader_log_start = 0
+        self._stable = None
 
     def truncated(self) -> None:
         """Ask again from the new end, because the disk has truncated (log.truncated() was called)."""
