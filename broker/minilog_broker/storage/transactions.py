@@ -3,9 +3,9 @@
     a producer   entered when                                   left by
     OPEN         its first transactional batch is in the log    its marker
     UNSTABLE     its marker is in the log                       the high watermark passes the marker
-    UNMARKED     its marker never comes: compaction removed it  it counts as aborted
     ENDED        its marker is in the log                       the oldest go when there are too many, or by expiry
     FORGOTTEN    the state has dropped it after its end         (a search finds its marker in the log: find_ends.py)
+    UNMARKED     compaction has removed its marker              (it counts as aborted, and is forgotten at once)
 
 A producer id belongs to one transaction and ends once. So a second marker changes nothing, and a producer that has
 ended may not write again. The last stable offset is the first offset of the earliest producer that is open or unstable,

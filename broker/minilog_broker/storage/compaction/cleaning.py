@@ -161,7 +161,7 @@ def joined(segments: Iterable[Segment], segment_bytes: int) -> Iterator[tuple[Se
 
 
 def _no_pause() -> None:
-    """Do nothing between two pieces of a read. Its reads are quiet: read-ahead would hold up the syncs of others."""
+    """Do nothing between two pieces of a read. A cleaning reads quietly: read-ahead would hold up others' syncs."""
 
 
 def _drained(segments: deque[Segment]) -> Iterator[Segment]:
