@@ -295,8 +295,7 @@ class Log(ReadableLog):
         begun = self.compaction.begun.joined(point)
         if point.clean_to > min(self.last_stable_offset, snapshot_offset):
             return
-        self.sync()  # so that a crash leaves no log that ends below the snapshot
-        self.write_producer_snapshot(snapshot_offset, snapshot)
+        self.write_lasting_producer_snapshot(snapshot_offset, snapshot)
         if self.sealed_end_offset < begun.clean_to:
             self._roll()
         self.write_checkpoint(compaction=CopyCompaction(begun, self.compaction.done))
@@ -357,6 +356,12 @@ class Log(ReadableLog):
         if offset > self.log_end_offset:
             raise ValueError(f"{self!r}: a producer snapshot at offset {offset} is above the end")
         producer_snapshots.write_snapshot(self._files, self.directory, offset, snapshot)
+
+    def write_lasting_producer_snapshot(self, offset: int, snapshot: bytes) -> None:
+        """Store what the log does not show, durably. The log syncs first, so that no crash leaves it with an end below
+        the snapshot. Raises OSError."""
+        self.sync()
+        self.write_producer_snapshot(offset, snapshot)
 
     def write_checkpoint(
         self,

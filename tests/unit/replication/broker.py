@@ -282,7 +282,7 @@ class BrokerOfCores:
             case replica_effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self.logs[key].write_producer_snapshot(offset, snapshot)
             case replica_effects.AbortUnmarked(key=key, below=below, offset=offset, snapshot=snapshot):
-                self.logs[key].write_producer_snapshot(offset, snapshot)
+                self.logs[key].write_lasting_producer_snapshot(offset, snapshot)
                 manager.transactions_aborted(key, below, now_ms)
 
     def _recover(self, key: PartitionKey, differs_from: int | None) -> None:

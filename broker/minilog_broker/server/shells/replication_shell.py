@@ -214,7 +214,7 @@ class ReplicationShell:
             case replica_effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self._submit(key, lambda log: log.write_producer_snapshot(offset, snapshot), lambda _: None)
             case replica_effects.AbortUnmarked(key=key, below=below, offset=offset, snapshot=snapshot):
-                store = lambda log: log.write_producer_snapshot(offset, snapshot)  # noqa: E731
+                store = lambda log: log.write_lasting_producer_snapshot(offset, snapshot)  # noqa: E731
                 self._submit(key, store, lambda _: self.manager.transactions_aborted(key, below, now_ms()))
             case replica_effects.BeginCompaction(key=key):
                 self._submit(key, self._begin_compaction(effect), lambda _: None)
