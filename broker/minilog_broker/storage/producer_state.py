@@ -355,7 +355,9 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
     state.abort_unmarked(_without_records(state.transactions, log), log.log_end_offset)
     for later in log.later_producer_snapshots():  # they cover records that a cut removed, and deleted ones
         with contextlib.suppress(CorruptFile):
-            state.adopt(restored(later).below(shown_from))
+            above = restored(later)
+            state.adopt(above.below(shown_from))
+            state.abort_unmarked(state.transactions.open_and_unmarked_in(above.transactions), log.log_end_offset)
     state.cut_at(log.log_end_offset)
     log.replace_later_producer_snapshots(state.snapshot())
     return state

@@ -152,6 +152,15 @@ class PartitionTransactions:
         """The open producers that began below `offset`."""
         return [producer_id for producer_id, _ in takewhile(lambda begun: begun[1] < offset, self._open.items())]
 
+    def open_and_unmarked_in(self, later: PartitionTransactions) -> list[int]:
+        """The producers that are open here, and that a later state of this log has as aborted without a marker."""
+        return [
+            producer_id
+            for producer_id, first in self._open.items()
+            if producer_id not in later._open.keys() | later._ended.keys()
+            and producer_id in later.aborted_within(first, first + 1)
+        ]
+
     @property
     def first_open_offset(self) -> int | None:
         """The first offset of the earliest open transaction. None if no transaction is open."""

@@ -158,6 +158,25 @@ def test_a_cut_that_leaves_an_old_snapshot_opens_no_transaction_that_compaction_
     assert recover_producer_state(log).transactions.first_open_offset == (0 if has_records else 2)
 
 
+def test_a_cut_keeps_what_was_aborted_without_a_marker() -> None:
+    log, partition = open_log(CrashableFiles()), PartitionModel()
+    for producer_id in (1, 2, 3):
+        partition.write(producer_id)
+    partition.end((3, False))
+    for one in partition.batches:
+        log.append(run_of([one]))
+    log.flush()
+    partition.state.abort_unmarked([1], 4)
+    log.write_producer_snapshot(4, partition.state.snapshot())
+    log.truncate_to(3)
+    recovered = recover_producer_state(log).transactions
+    assert [recovered.is_open(producer_id) for producer_id in (1, 2, 3)] == [False, True, True], (
+        "the marker of 3 is cut"
+    )
+    assert recovered.aborted_within(0, 1) == [1]
+    assert recover_producer_state(log).transactions == recovered
+
+
 def gap(offset: int) -> bytes:
     """What compaction leaves of a batch."""
     found = decode_header(batch(offset))
