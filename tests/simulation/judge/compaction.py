@@ -218,10 +218,16 @@ class Compaction:
         """Whether a reader may not find the record with this value, in whichever of the partitions it is."""
         for key in keys.values():
             partition = self._truth.partitions.get(key)
-            place = None if partition is None or partition.compaction is None else partition.compaction.place_of(value)
-            if place is not None:
-                return self.may_miss(key, place)
+            if partition is None or partition.compaction is None:
+                continue
+            if (place := partition.compaction.place_of(value)) is not None:
+                return partition.compaction.may_miss(place) or self._may_be_deleted(partition, place)
         return False
+
+    def _may_be_deleted(self, partition: JudgedPartition, offset: int) -> bool:
+        """Whether retention may have deleted a record: the topic has retention, and a copy begins above the record."""
+        has_retention = "retention.ms" in self._cluster.plan.topic_configs
+        return has_retention and any(copy.live.start > offset for copy in self._truth.copies.all_of(partition.name))
 
     def clean_to(self, key: PartitionKey) -> int:
         """Below it copies may have other batches."""
