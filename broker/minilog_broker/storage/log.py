@@ -296,9 +296,16 @@ class Log(ReadableLog):
         if point.clean_to > min(self.last_stable_offset, snapshot_offset):
             return
         self.write_lasting_producer_snapshot(snapshot_offset, snapshot)
-        if self.sealed_end_offset < begun.clean_to:
-            self._roll()
+        self.seal_below(begun.clean_to)
         self.write_checkpoint(compaction=CopyCompaction(begun, self.compaction.done))
+
+    def seal_below(self, offset: int) -> None:
+        """Begin a new segment if batches below `offset` are in the active one. Raises OSError.
+
+        A cut, and a start that found the active segment empty, make a sealed segment the active one again."""
+        self._check_usable()
+        if self.sealed_end_offset < min(offset, self.log_end_offset):
+            self._roll()
 
     def finish_compaction(self, point: CompactionPoint, begins: int) -> None:
         """Record that this copy has carried out `point`. The copy may have begun a later point meanwhile.

@@ -199,6 +199,8 @@ class Cleaner:
         if replica.config is None or replica.log is None or replica.log.log is not log:
             return  # the copy was let go since the round began
         point, transactions = log.compaction.begun, replica.log.producers.transactions
+        seal = partial(log.seal_below, point.clean_to)
+        await self._disk.call(lambda: self._reserve.write_metadata(seal))
         aborted = frozenset(transactions.aborted_within(0, point.clean_to))
         reader, buffer_bytes = KeyReader(log.key, replica.config.schemas), self._config.log_cleaner_dedupe_buffer_size
         cleaning = Cleaning(log, point, self._files, reader, aborted, buffer_bytes, self._use)

@@ -101,6 +101,8 @@ class Cleaning:
         return builder.build()
 
     def _pass(self, newest: NewestOffsets) -> Iterator[Replacement]:
+        if self._log.sealed_end_offset < newest.end_offset:
+            raise OffsetOutOfRange(f"{self._log!r} was cut, and not all below {newest.end_offset} is sealed any more")
         segments = deque(segment for segment in self._log.sealed_segments if segment.base_offset < newest.end_offset)
         if not segments:
             return

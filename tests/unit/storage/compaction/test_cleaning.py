@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from minilog.errors import OffsetOutOfRange
 from minilog.record_batch.header import decode_header
 from minilog_broker.storage.compaction.cleaning import Cleaning
 from minilog_broker.storage.compaction.due import CompactionSettings, dirty_bytes, next_clean_to
@@ -18,7 +19,7 @@ from minilog_broker.storage.settings import LogSettings
 from tests.unit.record_batch.batches import NOW_US
 from tests.unit.storage.compaction.keyed_logs import KEY, LARGE_BUFFER_BYTES, UNTYPED, KeyedLog, read
 from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
-from tests.unit.storage.logs import DIRECTORY, contents, run_of
+from tests.unit.storage.logs import DIRECTORY, batch, contents, run_of
 
 SETTINGS = LogSettings(segment_bytes=2_000, index_interval_bytes=500)
 LUCK = 2  # seeds of what a crash loses
@@ -64,8 +65,8 @@ def stored(files: CrashableFiles, log: KeyedLog) -> Log:
 
 
 def refill(on_disk: Log, log: KeyedLog) -> None:
-    for batch in log.batches:
-        on_disk.append(run_of([batch]))
+    for one in log.batches:
+        on_disk.append(run_of([one]))
     on_disk.sync()
     on_disk.set_high_watermark(on_disk.log_end_offset)
     on_disk.write_checkpoint()
@@ -117,6 +118,22 @@ def test_a_point_within_the_active_segment_seals_it_first() -> None:
     compact(files, log, CompactionPoint(log.log_end_offset, 0))
     assert log.sealed_end_offset == log.log_end_offset
     assert read(contents(log)) == [record.content for record in expected.survivors(log.log_end_offset, 0)]
+
+
+def test_a_cut_that_opens_a_sealed_segment_ends_no_cleaning_before_it_is_sealed_again() -> None:
+    """Found by the simulator (seed 48100265): the cleaning passed over the open segment, and was done."""
+    files, expected = CrashableFiles(Random(1)), written(Random(1))
+    log, end = stored(files, expected), expected.end
+    log.begin_compaction(CompactionPoint(end, 0), end, state_of(log).snapshot())
+    log.append(run_of([batch(end, epoch=decode_header(expected.batches[-1]).partition_leader_epoch)]))
+    log.truncate_to(end)
+    assert log.sealed_end_offset < end
+    with pytest.raises(OffsetOutOfRange, match="not all below"):
+        carry_out(files, log, state_of(log))
+    log.seal_below(end)
+    carry_out(files, log, state_of(log))
+    assert not log.compaction.is_due
+    assert read(contents(log)) == [record.content for record in expected.survivors(end, 0)]
 
 
 def test_a_second_cleaning_of_the_same_point_writes_nothing() -> None:
