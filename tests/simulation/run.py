@@ -73,6 +73,7 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     """The run, from the outside."""
     plan, faults, judge = cluster.plan, Faults(cluster, workload, transacting), Judge(cluster)
     history.may_miss, transacting.may_miss = judge.compaction.may_miss, judge.compaction.may_miss_value
+    judge.compaction.trimmed = workload.trimmed
     looking = asyncio.get_running_loop().create_task(judge.watch())
     for host in cluster.hosts.values():
         host.start()

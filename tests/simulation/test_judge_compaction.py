@@ -190,6 +190,15 @@ def test_a_record_without_its_marker_counts_as_aborted_and_goes() -> None:
         assert wrong == (None if is_right else ("K4", text))
 
 
+def test_retention_may_delete_what_is_old() -> None:
+    partition = keyed().partition
+    written_s = NOW_US / 1e6
+    assert partition.first_younger(0, 9, written_s + 1) is None
+    young = partition.first_younger(1, 9, written_s - 1)
+    assert young is not None
+    assert young.offset == 1
+
+
 def test_a_view_says_from_where_on_it_has_changed() -> None:
     judged = keyed()
     judged.view.unchanged_to = 9

@@ -362,7 +362,7 @@ class Replica:
     def transactions_aborted(self, below: int, now_ms: float) -> None:
         """Note that AbortUnmarked is done."""
         if self.log is not None and self.log.transactions_aborted(below) and self.follower is not None:
-            self.follower.transactions_aborted()
+            self.follower.proven_end_moved()
             self.follower.on_change(now_ms)
 
     def write_snapshot(self) -> None:

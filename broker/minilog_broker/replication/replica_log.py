@@ -148,16 +148,18 @@ class ReplicaLog:
         """The durable end, but not above the first transaction whose marker may be gone from the leader's log. So this
         copy is not in sync before it knows how the transaction ended."""
         first = self.producers.transactions.first_open_offset
-        is_doubtful = first is not None and first < self.compaction.deletes_before
-        return min(first, self.durable_end) if first is not None and is_doubtful else self.durable_end
+        if first is None or first >= self.compaction.deletes_before:
+            return self.durable_end
+        return min(first, self.durable_end)
 
     def due_abort(self, key: PartitionKey, stable_offset: int) -> AbortUnmarked | None:
-        """The command to abort the transactions whose markers are gone from the leader's log, if there are any.
+        """The command to abort the transactions whose markers are gone from the leader's log. None if there are none.
 
-        The caller has all that its leader has below the high watermark as of `stable_offset`, the leader's last stable
-        offset. So all transactions that began below that have ended, and their markers would be here. A marker goes
-        below deletes_before, together with the last record of its transaction or later. So the leader has none of the
-        records either: they were aborted, or newer ones of their keys follow."""
+        `stable_offset` is the leader's last stable offset at one moment. The log has all that the leader had below its
+        high watermark at that moment. All transactions that began below `stable_offset` had ended, and their markers
+        were below that high watermark. Compaction removes a marker only below deletes_before, and never before the last
+        record of the transaction. So the leader has no record of such a transaction either: it was aborted, or newer
+        records of the same keys follow."""
         below = min(stable_offset, self.compaction.deletes_before)
         unmarked = self.producers.transactions.open_below(below)
         if self.truncating or not unmarked:

@@ -364,10 +364,10 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
 
 
 def _without_records(transactions: PartitionTransactions, log: ReplayableLog) -> list[int]:
-    """The producers with an open transaction, of which the log has no record.
+    """The producers whose transaction is open in the state, although the log has no record of it.
 
-    They were open at a snapshot. Later their records and markers were removed by compaction, and a cut left no snapshot
-    that is newer."""
+    It was open at the time of the snapshot. Compaction has removed its records and its marker since, and a cut has
+    removed all newer snapshots."""
     producer_ids = transactions.open_below(log.compaction.begun.deletes_before)
     if not producer_ids:
         return []

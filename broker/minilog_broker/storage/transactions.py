@@ -154,11 +154,11 @@ class PartitionTransactions:
 
     def open_and_unmarked_in(self, later: PartitionTransactions) -> list[int]:
         """The producers that are open here, and that a later state of this log has as aborted without a marker."""
+        with_marker_or_open = later._open.keys() | later._ended.keys()
         return [
             producer_id
             for producer_id, first in self._open.items()
-            if producer_id not in later._open.keys() | later._ended.keys()
-            and producer_id in later.aborted_within(first, first + 1)
+            if producer_id not in with_marker_or_open and producer_id in later.aborted_within(first, first + 1)
         ]
 
     @property

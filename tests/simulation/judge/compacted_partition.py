@@ -155,6 +155,11 @@ class CompactedPartition:
             self._kept[point] = staying
         return staying
 
+    def first_younger(self, start: int, upto: int, since_s: float) -> KeyedRecord | None:
+        """The first committed record from `start` to `upto` whose time stamp is later than `since_s`."""
+        between = (self.records[offset] for offset in self._below(start, upto))
+        return next((record for record in between if record.timestamp_s > since_s), None)
+
     def _below(self, start: int, upto: int) -> list[int]:
         """The offsets of the committed records from `start` to `upto`."""
         offsets = self._ascending

@@ -24,6 +24,7 @@ from minilog_broker.storage.producer_state import restored
 from tests.simulation.judge.compacted_partition import NO_POINT, JudgedPoint, Wrong
 from tests.simulation.judge.copies import content_of
 from tests.simulation.machines.host import DATA_PATH
+from tests.simulation.machines.machine import EPOCH_S
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ _OF_DISKS = re.compile(r"\[errno|no space|disk")
 class _Seen:
     """What the checkpoint of a copy said last."""
 
+    log_start: int = 0
     begun: JudgedPoint = NO_POINT
     done: JudgedPoint = NO_POINT
 
@@ -63,6 +65,8 @@ class Compaction:
         self._renames: dict[tuple[int, PartitionKey], int] = {}
         self._looked: dict[tuple[int, PartitionKey, bool], tuple[int, int, JudgedPoint]] = {}
         self._announced: dict[PartitionKey, list[tuple[int, float]]] = {}
+        self.trimmed: Mapping[PartitionKey, int] = {}  # what is below may be deleted: somebody asked for that
+        self._ahead_s = 0.0  # of the brokers' wall clocks, the most so far
         cluster.listeners.append(self._hear)
 
     # -- what is told
@@ -145,6 +149,8 @@ class Compaction:
         if said is None or compaction is None or partition.exempt or self._is_excused(number, partition):
             return
         seen = self._seen.setdefault((number, partition.key), _Seen())
+        seen.log_start, former_start = int(said["log_start_offset"]), seen.log_start
+        self._check_deleted(partition, number, former_start, seen.log_start)
         points = said["compaction"]
         begun, done = JudgedPoint(**points["begun"]), JudgedPoint(**points["done"])
         if begun not in (seen.begun, NO_POINT):
@@ -154,6 +160,20 @@ class Compaction:
             start = max(copy.live.start, int(said["log_start_offset"]))
             self._raise(partition, number, compaction.first_not_done(copy.live, start, done))
         seen.begun, seen.done = begun, done
+
+    def _check_deleted(self, partition: JudgedPartition, number: int, start: int, upto: int) -> None:
+        """K1, of retention: a log start passes over no record that is younger than retention.ms, and that nobody asked
+        to delete."""
+        ahead_us = (host.wall_offset_us for host in self._cluster.hosts.values())
+        self._ahead_s = max(self._ahead_s, *(offset_us / 1e6 for offset_us in ahead_us))
+        kept_ms = float(self._cluster.plan.topic_configs.get("retention.ms", math.inf))
+        oldest_s = EPOCH_S + self._cluster.now_s + self._ahead_s - kept_ms / 1e3
+        asked = self.trimmed.get(partition.key, 0)
+        compaction = partition.compaction
+        young = None if compaction is None else compaction.first_younger(max(start, asked), upto, oldest_s)
+        if young is not None:
+            text = f"b{number} begins its log at {upto}, and retention keeps the record at {young.offset}: {young}"
+            raise partition.fail("K1", text, number)
 
     def _begun(self, partition: JudgedPartition, copy: Copy, begun: JudgedPoint, high_watermark: int) -> None:
         """K4: all below is committed, and so is the end of each transaction there."""

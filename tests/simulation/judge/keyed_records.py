@@ -29,7 +29,8 @@ def place_of(header: BatchHeader) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class KeyedRecord:
-    """One record. `content` is all of it but the offset. `producer_id` is that of a transaction, else -1."""
+    """One record. `content` is all of it but the offset. `producer_id` is that of a transaction, else -1.
+    `timestamp_s` is that of the record."""
 
     offset: int
     key: Hashable  # None: it has none
@@ -37,6 +38,7 @@ class KeyedRecord:
     content: tuple[Any, ...]
     producer_id: int = NO_PRODUCER_ID
     identity: bytes = b""  # the value that the workload knows it by; of a deletion it is in a header
+    timestamp_s: float = 0.0
 
 
 class KeyedRecordReader:
@@ -66,7 +68,8 @@ class KeyedRecordReader:
                 content = row["key"], row["value"], row["timestamp"], headers
                 is_deletion = row["key"] is not None and row["value"] is None
                 identity = value_in(headers) if row["value"] is None else row["value"]
-                yield KeyedRecord(row["offset"], row["key"], is_deletion, content, _producer_of(header), identity)
+                producer_id, timestamp_s = _producer_of(header), row["timestamp"].timestamp()
+                yield KeyedRecord(row["offset"], row["key"], is_deletion, content, producer_id, identity, timestamp_s)
 
     def _rows(self, header: BatchHeader, batch: bytes) -> Iterator[KeyedRecord]:
         schema = self._schema(read_extension(batch, header).schema_version)
@@ -80,7 +83,14 @@ class KeyedRecordReader:
             key = tuple(row[name] for name in schema.key_columns)
             content = columns, row["_timestamp"], _headers_of(row["_headers"])
             has_key = len(key) > 1 or key[0] is not None
-            yield KeyedRecord(row["_offset"], key if has_key else None, row["_deleted"], content, _producer_of(header))
+            yield KeyedRecord(
+                row["_offset"],
+                key if has_key else None,
+                row["_deleted"],
+                content,
+                _producer_of(header),
+                timestamp_s=row["_timestamp"].timestamp(),
+            )
 
 
 def _headers_of(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from minilog.errors import OffsetOutOfRange
 from minilog.record_batch.gaps import from_offset, joined_gap_batch
 from minilog.record_batch.header import BatchHeader, Buffer, decode_header
 from minilog_broker.replication.leader.expiring_deletions import ExpiringDeletions
@@ -13,7 +14,7 @@ from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.replica_effects import BeginCompaction
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.sessions import session
-from minilog_broker.storage import producer_state
+from minilog_broker.storage import log, producer_state, retention
 from minilog_broker.storage.compacted_segment import CompactedSegment, CompactedSegmentWriter
 from minilog_broker.storage.compaction import cleaning, due
 from minilog_broker.storage.compaction.cleaning import Cleaning, Replacement
@@ -22,6 +23,8 @@ from minilog_broker.storage.compaction.removals import RemovalSearch
 from minilog_broker.storage.compaction.stored_batches import is_gap
 from minilog_broker.storage.compaction_point import CompactionPoint, CopyCompaction
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.segment import Segment
+from minilog_broker.storage.settings import LogSettings
 from tests.simulation.mutants.replication import Patches
 
 
@@ -182,3 +185,30 @@ def unmarked_stay_open() -> Patches:
 def cut_opens_what_was_removed() -> Patches:
     """A log that a cut left with an old snapshot alone takes that snapshot's word for what is open."""
     return [(producer_state, "_without_records", lambda transactions, log: [])]
+
+
+def cleaning_seals_nothing() -> Patches:
+    """A log seals only when it begins a point, and its cleaner takes sealed segments for all that there is."""
+    seal_below, own = Log.seal_below, Cleaning._pass
+
+    def seal(self: Log, offset: int) -> None:
+        if self.compaction.begun.clean_to < offset:
+            seal_below(self, offset)
+
+    def unchecked(self: Cleaning, newest: NewestOffsets) -> Iterator[Replacement]:
+        try:
+            yield from own(self, newest)
+        except OffsetOutOfRange:
+            return
+
+    return [(Log, "seal_below", seal), (Cleaning, "_pass", unchecked)]
+
+
+def retention_deletes_the_young() -> Patches:
+    """Retention takes half of retention.ms for all of it."""
+    own = retention.is_expired
+
+    def mutant(segment: Segment, settings: LogSettings, now_us: int | None) -> bool:
+        return own(segment, replace(settings, retention_ms=settings.retention_ms // 2), now_us)
+
+    return [(retention, "is_expired", mutant), (log, "is_expired", mutant)]

@@ -144,7 +144,7 @@ def test_a_follower_aborts_a_transaction_whose_marker_its_leader_has_removed(*, 
     assert restored(abort.snapshot).transactions.aborted_within(5, 6) == [7]
     assert durable_end(bench) == 5, "a leader must not count on a copy that may hold the transaction open"
     assert bench.replica.transactions_aborted(abort.below)
-    bench.follower.transactions_aborted()
+    bench.follower.proven_end_moved()
     assert durable_end(bench) == 8
     assert [type(effect) for effect in bench.effects[-2:]] == [AbortUnmarked, BeginCompaction]
     assert bench.replica.last_stable_offset == 8

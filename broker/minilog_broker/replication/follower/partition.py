@@ -304,8 +304,11 @@ class FollowerPartition:
             self._emit(begin)
 
     def _abort_unmarked(self) -> None:
-        """End the transactions whose markers are gone from the leader's log, when all is here that the leader had below
-        its high watermark at one moment. Under load that moment is past: what came since says nothing about it."""
+        """Abort the transactions whose markers are gone from the leader's log, as soon as this copy has all that the
+        leader had below its high watermark at one moment.
+
+        The follower keeps the two ends of that moment until then. Under load newer ends come faster than this copy can
+        reach them."""
         if self._stable is None or self.log.aborting or self.log.durable_end < self._stable[0]:
             return
         (_, stable_offset), self._stable = self._stable, None
@@ -436,16 +439,14 @@ class FollowerPartition:
         if self.state is FollowerState.TRUNCATING:
             self._take_position()
 
-    def transactions_aborted(self) -> None:
-        """Adopt what waited for the end of transactions, and report progress."""
-        self._proved()
-
     def flushed(self) -> None:
-        """Adopt the leader's ends and report progress, because the durable end moved."""
+        """Note that the disk has space, and that the durable end moved."""
         self.no_space = False
-        self._proved()
+        self.proven_end_moved()
 
-    def _proved(self) -> None:
+    def proven_end_moved(self) -> None:
+        """Adopt the leader's ends and report progress, because more is durable, or a transaction without a marker has
+        ended."""
         self._adopt()
         if self.state is FollowerState.FETCHING:
             self._outbox.progress_due(self.key)

@@ -199,8 +199,6 @@ class Cleaner:
         if replica.config is None or replica.log is None or replica.log.log is not log:
             return  # the copy was let go since the round began
         point, transactions = log.compaction.begun, replica.log.producers.transactions
-        seal = partial(log.seal_below, point.clean_to)
-        await self._disk.call(lambda: self._reserve.write_metadata(seal))
         aborted = frozenset(transactions.aborted_within(0, point.clean_to))
         reader, buffer_bytes = KeyReader(log.key, replica.config.schemas), self._config.log_cleaner_dedupe_buffer_size
         cleaning = Cleaning(log, point, self._files, reader, aborted, buffer_bytes, self._use)
@@ -231,7 +229,9 @@ class Cleaner:
         )
 
     async def _carry_out(self, log: Log, cleaning: Cleaning) -> bool:
-        """Whether the log has taken all replacements."""
+        """Whether the log has taken all replacements. Before the first one the log seals what the cleaning reads."""
+        seal = partial(log.seal_below, cleaning.point.clean_to)
+        await self._disk.call(lambda: self._reserve.write_metadata(seal))
         replacements = cleaning.replacements()
         while True:
             replacement: Replacement | None = await result_of(self._thread, lambda: next(replacements, None))
