@@ -26,11 +26,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from minilog_broker.demo import data, expected, topics
+from minilog_broker.demo.patience import SILENCE_S, Patience, Signs, limit_on_this_machine_s
 from minilog_broker.demo.publishing import Publisher
 from minilog_broker.demo.report import DemoReport, Times, show, write_report
 from minilog_broker.demo.spark_job import SparkJob, check_spark_can_run, job_file
 from minilog_broker.failure import CommandFailed
-from minilog_broker.local_cluster import LocalCluster
+from minilog_broker.local_cluster import START_WITHIN_S, LocalCluster
 from minilog_broker.local_ports import free_ports
 
 _PARTS = 200
@@ -43,8 +44,6 @@ _BROKERS_TO_KILL_A_CONTROLLER = 3  # with fewer, the metadata quorum has one vot
 _HOLD_FROM = 0.85
 _HELD_PART_S = 2.0
 _BATCHES_BEFORE_RESTART = 2
-# Without a new record in `delays` for so long, the job will not finish.
-_IDLE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ class Demo:
         """Produce, crash, restart, count. All processes have ended afterwards, also after a failure."""
         try:
             self._cluster.start_all()
-            self._cluster.wait_running(self._stop)
+            self._cluster.wait_running(self._stop, limit_on_this_machine_s(START_WITHIN_S))
             cluster_start_s = self._elapsed_s()
             self._say(f"{self._brokers} brokers are running: {self._servers}")
             topics.create_topics(self._servers, self._brokers)
@@ -157,7 +156,7 @@ class Demo:
                 self._publish_year(year, publisher, [crashes, restart])
                 crash_times, producing_s = crashes.result(), time.monotonic() - began_s
                 self._close_all_windows(publisher)  # a query that has read all else has one more micro-batch by it
-                concurrent.futures.wait([restart], _IDLE_S)
+                concurrent.futures.wait([restart], limit_on_this_machine_s(SILENCE_S))
             finally:
                 self._stop.set()
             query_restart_s = restart.result()
@@ -241,20 +240,24 @@ class Demo:
 
     def _wait_for_delays(self, keys: int) -> float:
         """Wait until the job has written as many records as there are keys. Returns the seconds that it took."""
-        began_s = changed_s = time.monotonic()
-        written = 0
+        began_s = time.monotonic()
+        written = topics.record_count(self._servers, topics.DELAYS)
+        patience = Patience(self._signs(written), began_s)
         with self._console.status("waiting for the last windows"):
-            while (now_written := topics.record_count(self._servers, topics.DELAYS)) < keys:
-                if now_written > written:
-                    written, changed_s = now_written, time.monotonic()
-                if time.monotonic() - changed_s > _IDLE_S:
+            while (written := topics.record_count(self._servers, topics.DELAYS)) < keys:
+                if (silence := patience.look(self._signs(written), time.monotonic())) is not None:
                     raise CommandFailed(
-                        f"the Spark job wrote {written:,} of {keys:,} windows and then nothing for {_IDLE_S:.0f} s: "
+                        f"the Spark job wrote {written:,} of {keys:,} windows and then {silence}: "
                         f"see {self._job.log_file}"
                     )
                 self._job.check_alive()
                 self._stop.wait(0.5)
         return time.monotonic() - began_s
+
+    def _signs(self, windows: int) -> Signs:
+        # In this order: a micro-batch that ends between the two looks must not count as under way.
+        begun, finished = self._job.begun_batches, self._job.finished_batches
+        return Signs(windows, begun, finished, self._job.cpu_s)
 
     def _count(self, year: Year, delays: expected.Delays, crashes: Crashes, times: Times) -> DemoReport:
         closing = [pa.Table.from_batches([event]) for event in data.closing_events()]

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from minilog_broker.demo.patience import cpu_s_of_group, limit_on_this_machine_s, machine_load
 from minilog_broker.failure import CommandFailed
 
 # Spark finishes the micro-batch at hand, then ends its JVM.
@@ -72,6 +73,11 @@ class SparkJob:
         """The number of micro-batches that the checkpoint has as begun. One more than finished: the job is in it."""
         return self._batches("offsets")
 
+    @property
+    def cpu_s(self) -> float:
+        """The CPU time of the job and its JVM so far. Spark's Python workers have process groups of their own."""
+        return 0.0 if self._process is None else cpu_s_of_group(self._process.pid)
+
     def _batches(self, folder: str) -> int:
         written = self._checkpoint / folder
         return sum(entry.name.isdigit() for entry in written.iterdir()) if written.is_dir() else 0
@@ -104,10 +110,13 @@ class SparkJob:
         if process is None:
             return
         process.terminate()
+        limit_s = limit_on_this_machine_s(_STOP_WITHIN_S)
         try:
-            code = process.wait(_STOP_WITHIN_S)
+            code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            raise CommandFailed(f"the Spark job did not stop in {_STOP_WITHIN_S:.0f} s: see {self.log_file}") from None
+            raise CommandFailed(
+                f"the Spark job did not stop in {limit_s:.0f} s. {machine_load()}: see {self.log_file}"
+            ) from None
         self._process = None
         if code != 0:
             raise CommandFailed(f"the Spark job ended with exit code {code}: see {self.log_file}")
