@@ -140,7 +140,8 @@ class Producer:
     async def send_batch(
         self, topic: str, columns: object, partition: int | None = None, *, schema: TopicSchema | None = None
     ) -> asyncio.Future[list[BatchMetadata]]:
-        """Take a whole Arrow batch. The future has the places of its parts."""
+        """Take a whole Arrow batch. The future has the places of its parts, and one outcome over all of them: see
+        minilog.Producer.send_batch."""
         deadline_s = self._deadline()
         partition = checked_partition(topic, partition)
         cached = await self._topic(topic, deadline_s, partition)

@@ -25,8 +25,9 @@ import pyarrow as pa
 from minilog.errors import Closed, MessageTooLarge, MinilogError
 from minilog.net.metadata_cache import CachedTopic
 from minilog.partition_key import PartitionKey
-from minilog.producer.batch import Batch, Gathering, PartCompletion, RecordsCompletion
+from minilog.producer.batch import Batch, RecordsCompletion
 from minilog.producer.futures import BatchOutcome
+from minilog.producer.gathering import Gathering, PartCompletion
 from minilog.producer.partitioner import StickyPartitioner, partition_for_key
 from minilog.types import Headers
 
@@ -81,6 +82,7 @@ class Accumulator:
         self._numbers = 0
         self._used_bytes = 0
         self._refusal: MinilogError | None = None  # while set, the accumulator takes nothing
+        self.is_in_transaction = False  # all that it takes now is committed together, or not at all
         self._torn: object = None  # the append that is under way, or that an exception ended in its midst
         self._lock = threading.Lock()
         self.changed = threading.Condition(self._lock)  # notified when batches are settled, and on close
@@ -258,7 +260,7 @@ class Accumulator:
                 raise _again(self._refusal)
             if self._used_bytes + sum(sizes) > self._buffer_memory and self._used_bytes:
                 return Taken.NO_SPACE  # parts that are larger than the whole buffer go when it is empty
-            gathering = self._torn = Gathering(future, len(parts))
+            gathering = self._torn = Gathering(future, len(parts), transactional=self.is_in_transaction)
             for index, ((partition, columns), size) in enumerate(zip(parts, sizes, strict=True)):
                 if partition is None:
                     partition = self._round_robin.advance(topic.topic_id, self._available(topic))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import InvalidStateError
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -12,23 +10,16 @@ import pyarrow as pa
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.producer.futures import BatchOutcome
+from minilog.producer.gathering import PartCompletion, Settable, settle
 from minilog.producer.partitioner import partition_for_key
 from minilog.record_batch.bounds import MAX_ROWS_WITH_DELETIONS
 from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
-from minilog.types import BatchMetadata, Headers, RecordMetadata
+from minilog.types import Headers, RecordMetadata
 
 if TYPE_CHECKING:
     from minilog.typed.batch import TypedRows
     from minilog.typed.topic_schema import TopicSchema
-
-
-class Settable(Protocol):
-    """What futures of threads and of asyncio have in common."""
-
-    def set_result(self, result: Any, /) -> object: ...
-    def set_exception(self, exception: Any, /) -> object: ...
-    def done(self) -> bool: ...
 
 
 class Batch:
@@ -230,66 +221,3 @@ def _place_of(batch: Batch) -> Callable[[int, int], RecordMetadata]:
         return RecordMetadata(topic, partition, offset, timestamps_us[number] // 1000)
 
     return place
-
-
-class Gathering:
-    """The future of one `send_batch`, over all its parts. It fails only when nothing of it is open any more.
-
-    Where parts differ, an unknown outcome wins over a failure: some of it may be written.
-    """
-
-    __slots__ = ("_error", "_future", "_missing", "_parts")
-
-    def __init__(self, future: Settable, parts: int) -> None:
-        self._future = future
-        self._missing = parts
-        self._parts: list[BatchMetadata | None] = [None] * parts
-        self._error: MinilogError | None = None
-
-    def arrived(self, index: int, part: BatchMetadata) -> None:
-        self._parts[index] = part
-        self._one_less()
-
-    def failed(self, error: MinilogError) -> None:
-        if self._error is None or (error.code == "UNKNOWN_OUTCOME" and self._error.code != "UNKNOWN_OUTCOME"):
-            self._error = error
-        self._one_less()
-
-    def _one_less(self) -> None:
-        self._missing -= 1
-        if self._missing:
-            return
-        if self._error is not None:
-            settle(self._future.set_exception, self._error)
-        else:
-            settle(self._future.set_result, self._parts)
-
-
-class PartCompletion:
-    """One part of a `send_batch`. It does not hold what is written: the batch goes with its last user, and the next one
-    has its memory."""
-
-    __slots__ = ("_gathering", "_index", "_partition", "_record_count", "_topic")
-
-    def __init__(self, batch: Batch, gathering: Gathering, index: int) -> None:
-        self._gathering, self._index = gathering, index
-        self._topic, self._partition, self._record_count = batch.topic, batch.key.partition, batch.record_count
-
-    def is_of(self, gathering: object) -> bool:
-        return self._gathering is gathering
-
-    def delivered(self, base_offset: int) -> None:
-        last = base_offset + self._record_count - 1 if base_offset >= 0 else -1
-        part = BatchMetadata(self._topic, self._partition, base_offset, last)
-        self._gathering.arrived(self._index, part)
-
-    def failed(self, error: MinilogError) -> None:
-        self._gathering.failed(error)
-
-
-def settle(setter: Callable[[Any], object], outcome: object) -> None:
-    """Complete a future, unless its owner cancelled it meanwhile."""
-    try:
-        setter(outcome)
-    except (InvalidStateError, asyncio.InvalidStateError):
-        return  # cancelled: nobody waits for it

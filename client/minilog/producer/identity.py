@@ -59,11 +59,13 @@ class Identity:
             transactional_id=enlistment.attempt.transactional_id, coordinator_epoch=enlistment.coordinator_epoch
         )
         self.failure = None
+        self._accumulator.is_in_transaction = True
         self._accumulator.accept()
 
     def end(self) -> None:
         assert self.transaction is not None
         self._accumulator.refuse(_outside(self.transaction.transactional_id))
+        self._accumulator.is_in_transaction = False
         self.producer, self.proof, self.transaction, self.failure = (-1, -1), b"", None, None
 
     def fail(self, error: MinilogError) -> None:

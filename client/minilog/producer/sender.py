@@ -4,7 +4,7 @@ The rules (docs/spec/replication.md § Producing; V14, V16):
 - at most five unanswered batches per partition, in sequence order, sent again in that order (see lane.py);
 - acks=0: a batch is done when it has left this process, but the first for each leader: that one is sent under acks=1;
 - retries with pauses until delivery.timeout.ms. Then: TimedOut if every attempt was surely refused or none was made,
-  UnknownOutcome if any attempt may have been written;
+  UnknownOutcome if any attempt may have been written (gathering.py: what that says of a whole `send_batch`);
 - an unknown outcome makes the later batches of its partition that may have been written unknown as well, and a new
   producer id is asked for once nothing is out anywhere. Batches never sent go on under the new id; a batch whose fate
   is unknown is never sent under another id;

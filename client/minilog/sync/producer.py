@@ -208,9 +208,11 @@ class Producer:
         takes the newest version that the client knows.
 
         The producer cuts the batch into parts of about batch.size. With a key column and no `partition` the keys decide
-        the partitions. Otherwise whole parts go to the partitions in turn. The future has the place of each part, in
-        the order of its partitions' rows. It fails when no part is under way any more, and with UnknownOutcome if the
-        fate of any part is unknown. Raises the errors of `send`.
+        the partitions. Otherwise whole parts go to the partitions in turn. Each part is written by itself. The
+        future has the place of each part, in the order of its partitions' rows. It fails when no part is under way any
+        more. If some parts are written and others are not, or the fate of any part is unknown, it fails with
+        UnknownOutcome, whose text says which partitions have their rows. Any other error means that no row is written,
+        or in a transaction, that no row will be committed. Raises the errors of `send`.
         """
         partition = checked_partition(topic, partition)
         cached = self._cache.topics.get(topic) or self._topic(topic)
