@@ -1,10 +1,10 @@
 """What becomes of one `send_batch`, whose parts for several partitions are written each by itself.
 
-    its parts                                   its future
-    all are written                             the places of all
-    none is written, and that is sure           the error of the first part that failed
-    any other mixture                           UnknownOutcome, which says where rows are written (rule V16)
-    any failed, in a transaction                the error of that part: the transaction can only be aborted, with all parts
+    its parts                            its future
+    all are written                      the places of all
+    none is written, and that is sure    the error of the first part that failed
+    any other mixture                    UnknownOutcome, which says where rows are written (rule V16)
+    any failed, in a transaction         the error of that part: the transaction can only be aborted, with all parts
 
 The future is done when no part is under way any more.
 """

@@ -44,8 +44,8 @@ def test_where_one_part_is_refused_and_others_are_written_the_outcome_says_where
     error = future.exception(0)
     assert type(error) is UnknownOutcome
     assert str(error) == (
-        "of 9 records of one batch, 6 are written (partition 0 at offsets 1 to 2, partition 2 at offsets 1 to 4), 3 are "
-        "not written. MESSAGE_TOO_LARGE: as the test says. Read the topic before writing them again"
+        "of 9 records of one batch, 6 are written (partition 0 at offsets 1 to 2, partition 2 at offsets 1 to 4), 3 "
+        "are not written. MESSAGE_TOO_LARGE: as the test says. Read the topic before writing them again"
     )
     assert [cluster.brokers.log(partition).end for partition in range(3)] == [3, 1, 5]
 
@@ -83,8 +83,8 @@ def test_an_unknown_part_counts_apart_from_those_that_are_surely_not_written() -
     with pytest.raises(UnknownOutcome) as caught:
         future.result(0)
     assert str(caught.value) == (
-        "of 10 records of one batch, 2 are written (partition 4 at offsets 7 to 8), 5 are not written, 3 may or may not "
-        "have been written. UNKNOWN_OUTCOME: no answer"
+        "of 10 records of one batch, 2 are written (partition 4 at offsets 7 to 8), 5 are not written, 3 may or may "
+        "not have been written. UNKNOWN_OUTCOME: no answer"
     )
 
 
