@@ -5,7 +5,7 @@ import warnings
 
 from minilog.v1 import authentication_pb2 as minilog_dot_v1_dot_authentication__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in minilog/v1/authentication_pb2_grpc.py depends on'
+        + f' but the generated code in minilog/v1/authentication_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class AuthenticationServiceStub:
+class AuthenticationServiceStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -41,7 +41,7 @@ class AuthenticationServiceStub:
                 _registered_method=True)
 
 
-class AuthenticationServiceServicer:
+class AuthenticationServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Authenticate(self, request_iterator, context):
@@ -68,7 +68,7 @@ def add_AuthenticationServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class AuthenticationService:
+class AuthenticationService(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

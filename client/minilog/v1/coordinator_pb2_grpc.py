@@ -5,7 +5,7 @@ import warnings
 
 from minilog.v1 import coordinator_pb2 as minilog_dot_v1_dot_coordinator__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in minilog/v1/coordinator_pb2_grpc.py depends on'
+        + f' but the generated code in minilog/v1/coordinator_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class TransactionServiceStub:
+class TransactionServiceStub(object):
     """To the coordinator of a transactional id.
     """
 
@@ -82,7 +82,7 @@ class TransactionServiceStub:
                 _registered_method=True)
 
 
-class TransactionServiceServicer:
+class TransactionServiceServicer(object):
     """To the coordinator of a transactional id.
     """
 
@@ -204,7 +204,7 @@ def add_TransactionServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class TransactionService:
+class TransactionService(object):
     """To the coordinator of a transactional id.
     """
 
@@ -452,7 +452,7 @@ class TransactionService:
             _registered_method=True)
 
 
-class MarkerServiceStub:
+class MarkerServiceStub(object):
     """To the leader of a partition in which producers of a transaction were registered; for a partition of `__groups` that
     is the coordinator of the groups.
     """
@@ -470,7 +470,7 @@ class MarkerServiceStub:
                 _registered_method=True)
 
 
-class MarkerServiceServicer:
+class MarkerServiceServicer(object):
     """To the leader of a partition in which producers of a transaction were registered; for a partition of `__groups` that
     is the coordinator of the groups.
     """
@@ -498,7 +498,7 @@ def add_MarkerServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class MarkerService:
+class MarkerService(object):
     """To the leader of a partition in which producers of a transaction were registered; for a partition of `__groups` that
     is the coordinator of the groups.
     """
@@ -531,7 +531,7 @@ class MarkerService:
             _registered_method=True)
 
 
-class GroupServiceStub:
+class GroupServiceStub(object):
     """To the coordinator of a group.
     """
 
@@ -578,7 +578,7 @@ class GroupServiceStub:
                 _registered_method=True)
 
 
-class GroupServiceServicer:
+class GroupServiceServicer(object):
     """To the coordinator of a group.
     """
 
@@ -673,7 +673,7 @@ def add_GroupServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class GroupService:
+class GroupService(object):
     """To the coordinator of a group.
     """
 

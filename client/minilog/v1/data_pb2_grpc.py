@@ -5,7 +5,7 @@ import warnings
 
 from minilog.v1 import data_pb2 as minilog_dot_v1_dot_data__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in minilog/v1/data_pb2_grpc.py depends on'
+        + f' but the generated code in minilog/v1/data_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class DataServiceStub:
+class DataServiceStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -51,7 +51,7 @@ class DataServiceStub:
                 _registered_method=True)
 
 
-class DataServiceServicer:
+class DataServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Produce(self, request_iterator, context):
@@ -103,7 +103,7 @@ def add_DataServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class DataService:
+class DataService(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

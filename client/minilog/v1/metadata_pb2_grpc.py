@@ -5,7 +5,7 @@ import warnings
 
 from minilog.v1 import metadata_pb2 as minilog_dot_v1_dot_metadata__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in minilog/v1/metadata_pb2_grpc.py depends on'
+        + f' but the generated code in minilog/v1/metadata_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class MetadataServiceStub:
+class MetadataServiceStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -56,7 +56,7 @@ class MetadataServiceStub:
                 _registered_method=True)
 
 
-class MetadataServiceServicer:
+class MetadataServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def GetMetadata(self, request, context):
@@ -115,7 +115,7 @@ def add_MetadataServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class MetadataService:
+class MetadataService(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

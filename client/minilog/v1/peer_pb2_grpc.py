@@ -5,7 +5,7 @@ import warnings
 
 from minilog.v1 import peer_pb2 as minilog_dot_v1_dot_peer__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in minilog/v1/peer_pb2_grpc.py depends on'
+        + f' but the generated code in minilog/v1/peer_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class PeerServiceStub:
+class PeerServiceStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -96,7 +96,7 @@ class PeerServiceStub:
                 _registered_method=True)
 
 
-class PeerServiceServicer:
+class PeerServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Register(self, request, context):
@@ -255,7 +255,7 @@ def add_PeerServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class PeerService:
+class PeerService(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

@@ -5,7 +5,7 @@ import warnings
 
 from minilog.v1 import queue_pb2 as minilog_dot_v1_dot_queue__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in minilog/v1/queue_pb2_grpc.py depends on'
+        + f' but the generated code in minilog/v1/queue_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class QueueServiceStub:
+class QueueServiceStub(object):
     """To the coordinator of a queue.
     """
 
@@ -72,7 +72,7 @@ class QueueServiceStub:
                 _registered_method=True)
 
 
-class QueueServiceServicer:
+class QueueServiceServicer(object):
     """To the coordinator of a queue.
     """
 
@@ -169,7 +169,7 @@ def add_QueueServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class QueueService:
+class QueueService(object):
     """To the coordinator of a queue.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from minilog.v1 import security_pb2 as minilog_dot_v1_dot_security__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in minilog/v1/security_pb2_grpc.py depends on'
+        + f' but the generated code in minilog/v1/security_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class SecurityServiceStub:
+class SecurityServiceStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -91,7 +91,7 @@ class SecurityServiceStub:
                 _registered_method=True)
 
 
-class SecurityServiceServicer:
+class SecurityServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def AlterUsers(self, request, context):
@@ -229,7 +229,7 @@ def add_SecurityServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class SecurityService:
+class SecurityService(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
