@@ -152,7 +152,8 @@ class PartitionDescription:
     `sizes` has one answer for each size in the question. `replica_ends`, if the question has it, is the end of each
     replica's durable log as the leader knows it. It is None for a replica that has reported nothing in this leader
     epoch. Such a question for a compacted topic also gets `dirty_bytes`: the bytes that wait for a cleaning. Below
-    `clean_to` older records of a key may be gone. `why_no_offsets` is the reason for a missing answer, as far as it is
+    `clean_to` older records of a key may be gone. `size_bytes` is the size of the leader's log. It is None without a
+    question for replica ends. `why_no_offsets` is the reason for a missing answer, as far as it is
     known."""
 
     partition: int
@@ -174,6 +175,7 @@ class PartitionDescription:
     clean_to: int | None = None
     dirty_bytes: int | None = None
     why_no_offsets: str | None = None
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

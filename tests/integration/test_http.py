@@ -156,6 +156,7 @@ def test_a_topics_replicas_are_described(scene: HttpCluster) -> None:
     (partition,) = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["partitions"]
     assert sorted(each["broker"] for each in partition["replica_ends"]) == [1, 2, 3]
     assert {each["log_end_offset"] for each in partition["replica_ends"]} == {100}
+    assert partition["size_bytes"] > 100
 
 
 def test_the_lag_of_a_group_is_told_by_its_coordinator_alone(scene: HttpCluster) -> None:

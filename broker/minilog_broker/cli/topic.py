@@ -399,10 +399,10 @@ def _compaction_document(partition: PartitionDescription) -> dict[str, Any]:
 
 
 def _replica_ends_document(partition: PartitionDescription) -> dict[str, Any]:
-    """An extra key, if the command wanted the ends and the leader answered. The end of a replica that has not reported
+    """Extra keys, if the command wanted the ends and the leader answered. The end of a replica that has not reported
     to the leader is null."""
     ends = [{"broker": broker_id, "log_end_offset": end} for broker_id, end in partition.replica_ends.items()]
-    return {"replica_ends": ends} if ends else {}
+    return {"replica_ends": ends, "size_bytes": partition.size_bytes} if ends else {}
 
 
 def _shown_ends(document: dict[str, Any]) -> str:

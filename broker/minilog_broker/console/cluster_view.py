@@ -9,13 +9,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from minilog.admin.health import ClusterHealth
 from minilog.aio import Admin
 from minilog.errors import MinilogError
 from minilog.groups.spark_note import spark_driver
-from minilog.types import GroupDescription, TopicDescription, TopicPartition
+from minilog.types import GroupDescription, GroupOffset, TopicDescription, TopicPartition
 from minilog_broker.console.history import History
 from minilog_broker.console.queue_look import MOST_QUEUES, QueueLook
 from minilog_broker.console.snapshots import Snapshots
@@ -51,6 +51,20 @@ class GroupLook:
             return None
         return sum(offset.lag_records or 0 for offset in self.description.offsets)
 
+    def offsets_in(self, topic: str) -> list[GroupOffset]:
+        """The offsets of one topic."""
+        return [] if self.description is None else [at for at in self.description.offsets if at.topic == topic]
+
+    def lag_in(self, topic: str) -> int | None:
+        """The records behind in one topic. None where the lag of a partition is not known."""
+        lags = [offset.lag_records for offset in self.offsets_in(topic)]
+        return None if None in lags else sum(lag or 0 for lag in lags)
+
+    def seconds_in(self, topic: str) -> float | None:
+        """The time behind in one topic, of the partition that is furthest behind."""
+        lags = [offset.lag_seconds for offset in self.offsets_in(topic)]
+        return None if None in lags else max((lag or 0.0 for lag in lags), default=0.0)
+
     @property
     def committed_ms(self) -> int | None:
         """The time of the last commit, None where there is none."""
@@ -74,6 +88,22 @@ class GroupLook:
         if self.description is None or any(offset.lag_seconds is None for offset in self.description.offsets):
             return None
         return max((offset.lag_seconds or 0.0 for offset in self.description.offsets), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLooks(Generic[Value]):
+    """Looks at the first groups or queues. `every` is the number of all. `trouble` is the error in their place."""
+
+    looks: list[Value]
+    every: int
+    trouble: str = ""
+
+    @property
+    def note(self) -> str:
+        """What the looks leave out."""
+        if self.trouble:
+            return self.trouble
+        return f"Of the first {len(self.looks)} of {self.every}." if len(self.looks) < self.every else ""
 
 
 class ClusterView:
@@ -119,6 +149,24 @@ class ClusterView:
         wanted = names[:MOST_QUEUES]
         return await self.look(("queues", wanted), lambda admin: self._look_at_queues(admin, wanted))
 
+    async def first_groups(self) -> FirstLooks[GroupLook]:
+        """The first MOST_GROUPS groups, for pages that show other things, too: an error hides none of them."""
+        try:
+            listings = await self.look("group list", lambda admin: admin.list_groups())
+            looks = await self.groups(tuple(listing.group_id for listing in listings))
+        except MinilogError as error:
+            return FirstLooks([], 0, str(error))
+        return FirstLooks(looks, len(listings))
+
+    async def first_queues(self) -> FirstLooks[QueueLook]:
+        """The first MOST_QUEUES queues, as `first_groups`."""
+        try:
+            listings = await self.look("queue list", lambda admin: admin.list_queues())
+            looks = await self.queues(tuple(listing.queue for listing in listings))
+        except MinilogError as error:
+            return FirstLooks([], 0, str(error))
+        return FirstLooks(looks, len(listings))
+
     async def look(self, name: Hashable, read: Callable[[Admin], Awaitable[Value]]) -> Value:
         """A snapshot of this name: see Snapshots."""
         return await self._snapshots.get(name, lambda: self.act(read))
@@ -152,7 +200,7 @@ class ClusterView:
             await admin.close()
 
     async def _look_at_topics(self, admin: Admin) -> Look:
-        topics = await admin.describe_topics()
+        topics = await admin.describe_topics(replica_ends=True)
         at_s = self._wall_s()
         ends = _ends(topics)
         rates: dict[str, float] | None = None

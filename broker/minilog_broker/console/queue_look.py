@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from minilog.errors import MinilogError
 from minilog.types import QueueDescription, QueuePosition, QueueRange
 
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 MOST_QUEUES = 20  # of one look: a description takes a call to the queue's coordinator
 
 
@@ -55,6 +56,11 @@ class QueueLook:
     def unsettled(self) -> int | None:
         """The offsets that are not settled. None where the end of a partition is not known."""
         return None if self.backlog is None else self.backlog + sum(row.range.count for row in self.ranges)
+
+    @property
+    def dead_letter_topic(self) -> str | None:
+        """None where dead records are settled, and no letter is written."""
+        return None if self.description is None else self.description.settings.get(DEAD_LETTER_TOPIC) or None
 
     @property
     def dead_count(self) -> int:

@@ -46,16 +46,23 @@ class Start(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A request for records. `partition`: None for all. `at`: an offset, or milliseconds since 1970. `key`: the key of
-    all records, None for any. `columns` (empty for all) and `where` are of typed topics."""
+    all records, None for any. `value`: bytes that each value contains, None for any value. `columns` (empty for all)
+    and `where` are of typed topics."""
 
     start: Start
     count: int
     partition: int | None = None
     at: int | None = None
     key: bytes | None = None
+    value: bytes | None = None
     form: Form = Form.TEXT
     columns: tuple[str, ...] = ()
     where: str | None = None
+
+    @property
+    def is_any(self) -> bool:
+        """Whether the request has each record there."""
+        return self.key is None and self.value is None and not self.where
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +107,21 @@ class _Scan:
 
     def limit(self) -> str:
         if self.scanned >= SCANNED_RECORDS:
-            return f"{self.scanned} records were looked at"
-        return f"{self.scanned_bytes} bytes were looked at" if self.scanned_bytes >= SCANNED_BYTES else ""
+            return f"{self.scanned} records were read"
+        return f"{self.scanned_bytes} bytes were read" if self.scanned_bytes >= SCANNED_BYTES else ""
 
     def take_records(self, records: list[Record]) -> None:
         for record in records:
             self.scanned += 1
             self.scanned_bytes += len(record.key or b"") + len(record.value or b"")
-            if self.is_full() or (self.wanted.key is not None and record.key != self.wanted.key):
+            if self.is_full() or not self._chooses(record):
                 continue
             self.records.append(_shown(record, self.wanted.form))
             self._keep_latest()
+
+    def _chooses(self, record: Record) -> bool:
+        key, text = self.wanted.key, self.wanted.value
+        return (key is None or record.key == key) and (text is None or text in (record.value or b""))
 
     def take_rows(self, rows: pa.RecordBatch) -> None:
         self.scanned += rows.num_rows
@@ -172,6 +183,8 @@ def _check(topic: TopicDescription, wanted: Wanted) -> None:
         raise InvalidArgument("an offset is one of a partition: choose both")
     if wanted.start is Start.TIME and wanted.at is None:
         raise InvalidArgument("give the time to begin at, such as 2026-05-01T12:00")
+    if topic.schemas is not None and wanted.value is not None:
+        raise InvalidArgument(f"topic {topic.name!r} has a schema: choose its rows by a condition")
     if topic.schemas is None and (wanted.columns or wanted.where):
         raise InvalidArgument(f"topic {topic.name!r} has no schema: it has keys and values, and no columns")
 
@@ -190,8 +203,8 @@ async def _assignment(admin: Admin, topic: TopicDescription, wanted: Wanted) -> 
         case Start.EARLIEST:
             begins = {partition: starts[partition] or 0 for partition in chosen}
         case Start.LATEST:
-            is_any = wanted.key is None and not wanted.where  # else the records may lie further back
-            share = max(1, min(wanted.count if is_any else SCANNED_RECORDS, SCANNED_RECORDS // len(chosen)))
+            # Chosen records may lie further back.
+            share = max(1, min(wanted.count if wanted.is_any else SCANNED_RECORDS, SCANNED_RECORDS // len(chosen)))
             begins = {partition: (ends[partition] or 0) - share for partition in chosen}
         case Start.OFFSET:
             begins = dict.fromkeys(chosen, wanted.at or 0)
@@ -238,7 +251,7 @@ def _places(
         return None, None
     offsets = [record.offset for record in records]
     first = min(offsets, default=assigned[0].offset or 0)
-    former = max(0, first - wanted.count) if first > 0 and wanted.key is None and not wanted.where else None
+    former = max(0, first - wanted.count) if first > 0 and wanted.is_any else None
     if limit and len(records) < wanted.count:
         return consumer.position(assigned[0]), former
     onward = max(offsets, default=-1) + 1

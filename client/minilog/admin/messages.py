@@ -215,6 +215,7 @@ def _describe_partition(
         clean_to=ends.clean_to if ends is not None else None,
         dirty_bytes=ends.dirty_bytes if ends is not None and ends.HasField("dirty_bytes") else None,
         why_no_offsets=str(error) if ends is None and error is not None else None,
+        size_bytes=ends.size_bytes if ends is not None and ends.replicas else None,
     )
 
 

@@ -8,6 +8,8 @@ from minilog.errors import InvalidArgument
 from minilog.types import (
     BrokerDescription,
     ClusterDescription,
+    GroupDescription,
+    GroupOffset,
     PartitionDescription,
     QueueDescription,
     QueuePosition,
@@ -15,7 +17,7 @@ from minilog.types import (
     TopicDescription,
     VoterDescription,
 )
-from minilog_broker.console.cluster_view import ClusterView
+from minilog_broker.console.cluster_view import ClusterView, FirstLooks, GroupLook
 from minilog_broker.console.pages.cluster import broker_rows, topic_row
 from minilog_broker.console.pages.page import ON_ONE_PAGE, Visit, piece_of
 from minilog_broker.console.pages.records import wanted_records
@@ -28,7 +30,9 @@ from minilog_broker.console.shown_bytes import Form
 
 def partition(number: int, leader: int | None = 1, isr: tuple[int, ...] = (1, 2, 3)) -> PartitionDescription:
     ends: dict[int, int | None] = {1: 100, 2: 100, 3: 40}
-    return PartitionDescription(number, leader, 0, 0, [1, 2, 3], list(isr), [], 10, 90, 90, 100, replica_ends=ends)
+    return PartitionDescription(
+        number, leader, 0, 0, [1, 2, 3], list(isr), [], 10, 90, 90, 100, replica_ends=ends, size_bytes=2048
+    )
 
 
 def topic(*partitions: PartitionDescription) -> TopicDescription:
@@ -51,6 +55,8 @@ def test_records_of_a_topic_are_told_where_all_leaders_answer() -> None:
     assert topic_row(topic(partition(0), dead), None).records is None
     assert topic_row(topic(partition(0)), None).rate is None
     assert topic_row(topic(partition(0)), {}).rate == 0.0
+    assert topic_row(topic(partition(0), partition(1)), None).size_bytes == 4096
+    assert topic_row(topic(partition(0), dead), None).size_bytes is None
 
 
 def test_a_replica_says_how_far_it_is_behind_its_leader() -> None:
@@ -95,6 +101,8 @@ def test_the_form_of_records_is_read() -> None:
     assert wanted_records({"start": "time", "at": "1777636800000"}).at == 1777636800000
     assert wanted_records({"columns": "carrier, delay,", "where": " "}).columns == ("carrier", "delay")
     assert wanted_records({}).start is Start.LATEST
+    assert wanted_records({}).is_any
+    assert (wanted_records({"value": "EWR"}).value, wanted_records({"value": "EWR"}).is_any) == (b"EWR", False)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +115,7 @@ def test_the_form_of_records_is_read() -> None:
         {"partition": "1e9"},
         {"count": "9" * 40},
         {"key": "0xZZ"},
+        {"value": "0xZZ"},
         {"form": "picture"},
     ],
 )
@@ -144,6 +153,24 @@ def test_a_queue_is_the_sum_of_its_partitions() -> None:
     assert (look.backlog, look.unsettled, look.worker_count) == (3, 9, 1)
     assert (look.dead_count, look.expired_count) == (6, 4)
     assert [row.remaining_s for row in look.ranges] == [20.0, None, 3.0]
+
+
+def test_a_group_has_a_lag_in_each_topic() -> None:
+    offsets = [
+        GroupOffset("flights", 0, 5, end_offset=9, lag_records=4, lag_seconds=1.5, committed_ms=0, metadata=""),
+        GroupOffset("flights", 1, 5, end_offset=7, lag_records=2, lag_seconds=3.5, committed_ms=0, metadata=""),
+        GroupOffset("weather", 0, 5, end_offset=None, lag_records=None, lag_seconds=None, committed_ms=0, metadata=""),
+    ]
+    look = GroupLook("report", GroupDescription("report", offsets, []))
+    assert (look.lag_in("flights"), look.seconds_in("flights")) == (6, 3.5)
+    assert (look.lag_in("weather"), look.seconds_in("weather")) == (None, None)
+    assert look.offsets_in("bookings") == []
+
+
+def test_looks_name_what_they_leave_out() -> None:
+    assert FirstLooks(["a"], 1).note == ""
+    assert FirstLooks(["a"], 30).note == "Of the first 1 of 30."
+    assert FirstLooks([], 0, "no coordinator").note == "no coordinator"
 
 
 def test_a_queue_whose_end_is_not_known_has_no_backlog() -> None:

@@ -27,10 +27,12 @@ class BrokerRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic in a list. `rate`: records a second, None before the second look."""
+    """A topic in a list. `rate`: records a second, None before the second measurement. `size_bytes`: of the leaders'
+    logs."""
 
     topic: TopicDescription
     records: int | None
+    size_bytes: int | None
     rate: float | None
     without_leader: int
     under_replicated: int
@@ -55,10 +57,17 @@ def topic_row(topic: TopicDescription, rates: Mapping[str, float] | None) -> Top
     return TopicRow(
         topic,
         sum(held) if len(held) == len(topic.partitions) else None,
+        topic_size_bytes(topic),
         None if rates is None else rates.get(topic.name, 0.0),
         sum(partition.leader is None for partition in topic.partitions),
         sum(map(bool, missing)),
     )
+
+
+def topic_size_bytes(topic: TopicDescription) -> int | None:
+    """The size of the leaders' logs together. None where the size of one is not known."""
+    sizes = [partition.size_bytes for partition in topic.partitions]
+    return None if None in sizes else sum(size or 0 for size in sizes)
 
 
 def broker_rows(cluster: ClusterDescription, topics: list[TopicDescription]) -> list[BrokerRow]:
@@ -97,8 +106,12 @@ async def overview(visit: Visit) -> Mapping[str, Any]:
     busiest = sorted(rows, key=lambda row: (-(row.rate or 0.0), -(row.records or 0), row.topic.name))[:_BUSIEST]
     furthest = sorted(groups, key=lambda group: (-(group.lag_records or 0), group.group_id))[:_BUSIEST]
     lags = [group.lag_records for group in groups if group.lag_records is not None]
+    queues = await visit.view.first_queues()
     return {
         "health": health,
+        "internal_count": sum(topic.internal for topic in look.topics),
+        "queues": queues,
+        "with_dead": [look for look in queues.looks if look.dead_count or look.count("dead")],
         "running": sum(broker.state == "running" for broker in health.cluster.brokers),
         "topic_count": len(rows),
         "partition_count": sum(len(row.topic.partitions) for row in rows),

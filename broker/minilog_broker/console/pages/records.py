@@ -31,7 +31,8 @@ def wanted_records(fields: dict[str, str]) -> Wanted:
         count=min(MOST_RECORDS, max(1, _USUAL_COUNT if count is None else count)),
         partition=partition,
         at=at,
-        key=_key(fields.get("key", "")),
+        key=_bytes(fields.get("key", ""), "the key"),
+        value=_bytes(fields.get("value", ""), "the text in values"),
         form=_one_of(Form, fields.get("form") or "text", "form"),
         columns=tuple(column.strip() for column in fields.get("columns", "").split(",") if column.strip()),
         where=fields.get("where", "").strip() or None,
@@ -47,7 +48,7 @@ def _one_of(kind: Any, text: str, what: str) -> Any:
         ) from None
 
 
-def _key(text: str) -> bytes | None:
+def _bytes(text: str, what: str) -> bytes | None:
     """UTF-8, or bytes as 0x and hexadecimal digits."""
     if not text:
         return None
@@ -55,7 +56,7 @@ def _key(text: str) -> bytes | None:
         try:
             return bytes.fromhex(text.removeprefix(_HEX))
         except ValueError:
-            raise InvalidArgument(f"the key {text[:40]!r} begins with 0x, and is not hexadecimal digits") from None
+            raise InvalidArgument(f"{what} {text[:40]!r} begins with 0x, and is not hexadecimal digits") from None
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -85,6 +86,7 @@ async def records(visit: Visit) -> Mapping[str, Any]:
     except MinilogError as error:
         trouble = str(error)
     return {
+        "is_live": visit.field("follow") == "1" and not trouble,
         "topic": topic,
         "fields": visit.fields,
         "result": result,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.errors import UnsupportedVersion
 from minilog.types import PartitionDescription, TopicDescription
 from minilog_broker.console.forms import text_field
-from minilog_broker.console.pages.cluster import topic_row
+from minilog_broker.console.pages.cluster import topic_row, topic_size_bytes
 from minilog_broker.console.pages.page import Page, Visit, piece_of
 
 if TYPE_CHECKING:
@@ -69,11 +69,12 @@ async def topics(visit: Visit) -> Mapping[str, Any]:
 
 
 async def topic(visit: Visit) -> Mapping[str, Any]:
-    """One topic."""
+    """One topic, and the groups and queues that read it."""
     name = text_field(visit.fields, "name", "the name of a topic")
     description = await visit.view.topic(name)
     versions, trouble = _versions(description)
     rows = [partition_row(partition) for partition in description.partitions]
+    groups, queues = await visit.view.first_groups(), await visit.view.first_queues()
     held = [row.records for row in rows if row.records is not None]
     return {
         "topic": description,
@@ -82,6 +83,11 @@ async def topic(visit: Visit) -> Mapping[str, Any]:
         "throughput": visit.view.history.series(("topic", name)),
         "versions": versions,
         "schema_trouble": trouble,
+        "size_bytes": topic_size_bytes(description),
+        "groups": groups,
+        "readers": [look for look in groups.looks if look.offsets_in(name)],
+        "queues": queues,
+        "sharers": [look for look in queues.looks if any(position.topic == name for position in look.positions)],
     }
 
 

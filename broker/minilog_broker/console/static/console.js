@@ -150,6 +150,7 @@
       {
         width: Math.max(200, element.clientWidth),
         height: 190,
+        padding: [null, 34, null, null], // half of the last label of the time axis
         cursor: { y: false },
         legend: { show: false },
         hooks: { setCursor: [tell], setData: [tell], ready: [tell] },
