@@ -88,7 +88,9 @@ def begin_write(options: SinkOptions, schema: StructType, path: str) -> BlockWri
             f"its block writes to the brokers {', '.join(block.servers)}, and this write names "
             f"{', '.join(servers_of(options))}. Take the connection from tx.options",
         )
-    return BlockWriter(options, plan_write(schema, options), folder, number, block, task_login(options))
+    planned, login = plan_write(schema, options), task_login(options)
+    plan = planned.plan if block.is_committed else planned.carry_out()
+    return BlockWriter(options, plan, folder, number, block, login)
 
 
 def servers_of(options: SinkOptions) -> tuple[str, ...]:

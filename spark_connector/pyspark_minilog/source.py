@@ -114,7 +114,7 @@ class DefaultSource(DataSource):
             from pyspark_minilog.block_writer import begin_write
 
             return begin_write(options, schema, options.transaction)
-        return BatchWriter(options, plan_write(schema, options)).begin()
+        return BatchWriter.begin(options, plan_write(schema, options))
 
     @hides_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
@@ -127,7 +127,8 @@ class DefaultSource(DataSource):
 
         settle_in()
         options = parse_stream_sink_options(self.options)
-        return StreamWriter(options, plan_write(schema, options), task_login(options), mark_of(self.options))
+        planned, login = plan_write(schema, options), task_login(options)
+        return StreamWriter(options, planned.carry_out(), login, mark_of(self.options))
 
 
 def _find_rows(options: SourceOptions) -> TypedTopics | None:

@@ -1,12 +1,17 @@
 """Decides what the sink writes to a topic: rows by the topic's schema, or keys and values. It runs on the driver,
 before any task.
 
+First all checks that need no row, then the other calls of the driver (a login, an Enlist), and last the change of the
+topic: a write that is refused leaves the schema as it was (docs/spec/connector.md § 6).
+
 The plan takes the schema to the tasks. So a task that knows an older version of the topic writes by the evolved
 version.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minilog import Admin, NewTopic
@@ -23,32 +28,106 @@ from pyspark_minilog.typed_plan import TypedPlan
 from pyspark_minilog.typed_rows import arrow_schema, schema_from_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
-def plan_write(schema: StructType, options: SinkOptions) -> SinkPlan | TypedPlan:
-    """The plan to write a DataFrame of these columns. It creates or evolves the topic if the options ask for it. Raises
-    InvalidOption, InvalidRecord, InvalidSchema, MinilogError."""
+@dataclass(frozen=True)
+class PlannedWrite:
+    """A write that has passed all checks that need no row, and has changed nothing. `schema_after` is the topic's
+    schema once `carry_out` has created or evolved the topic. None: the write needs no change of the topic."""
+
+    options: SinkOptions
+    columns: StructType
+    plan: SinkPlan | TypedPlan
+    schema_after: TopicSchema | None = None
+
+    def carry_out(self) -> SinkPlan | TypedPlan:
+        """Create or evolve the topic if the write needs that. It is the last step of a driver before the tasks, so a
+        write that is refused leaves the topic as it was. Raises InvalidOption, InvalidRecord, InvalidSchema,
+        MinilogError."""
+        if self.schema_after is None:
+            return self.plan
+        topic = self.plan.topic
+        assert topic is not None
+        wanted = self.options.schema
+        with lend(Admin, self.options.client) as admin:
+            if self.schema_after.version > 1:
+                schema = admin.evolve_schema(topic, lambda latest: _merged(self.columns, topic, latest))
+                return _checked_plan(self.columns, topic, schema)
+            new = NewTopic(topic, wanted.num_partitions, wanted.replication_factor, schema=self.schema_after)
+            try:
+                admin.create_topics([new])
+            except TopicAlreadyExists:  # another write was first
+                return plan_write(self.columns, self.options).carry_out()
+        return self.plan
+
+
+def plan_write(schema: StructType, options: SinkOptions) -> PlannedWrite:
+    """The plan to write a DataFrame of these columns, with all checks that need no row. Raises InvalidOption,
+    InvalidRecord, InvalidSchema, MinilogError."""
     topic, schema_options = options.topic, options.schema
     if topic is None:
         for option, given in (("createTopic", schema_options.creates), ("mergeSchema", schema_options.merges)):
             if given:
                 raise refused(option, "true", "it needs the option 'topic'")
-        return plan_sink(schema, None)
+        return PlannedWrite(options, schema, plan_sink(schema, None))
     with lend(Admin, options.client) as admin:
-        topic_schema = _schema_of(admin, topic, schema, options)
-        if topic_schema is None:
-            if schema_options.merges:
-                raise refused("mergeSchema", "true", f"topic '{topic}' has no schema. Leave it out")
-            _refuse_deletions(schema, topic)
-            return plan_sink(schema, topic)
-        schema = spelled(schema, topic_schema)
+        descriptions = admin.describe_topics([topic], missing_ok=True)
+    if not descriptions and schema_options.creates:
+        made = _new_schema(schema, options)
+        return PlannedWrite(options, schema, _checked_plan(schema, topic, made), made)
+    topic_schema = descriptions[0].schema if descriptions else None
+    if topic_schema is None:
         if schema_options.merges:
-            wanted = schema_from_spark(without_mark(schema, topic_schema)).fields
-            if merged(topic_schema, wanted) is not topic_schema:
-                topic_schema = admin.evolve_schema(topic, lambda latest: merged(latest, wanted))
+            raise refused("mergeSchema", "true", f"topic '{topic}' has no schema. Leave it out")
+        _refuse_deletions(schema, topic)
+        return PlannedWrite(options, schema, plan_sink(schema, topic))
+    after = _merged(schema, topic, topic_schema) if schema_options.merges else topic_schema
+    change = None if after is topic_schema else after
+    return PlannedWrite(options, schema, _checked_plan(schema, topic, after), change)
+
+
+def _checked_plan(schema: StructType, topic: str, topic_schema: TopicSchema) -> TypedPlan:
+    schema = spelled(schema, topic_schema)
     check_columns(schema, topic, topic_schema)
     return TypedPlan(topic, topic_schema, tuple(schema.names))
+
+
+def _merged(schema: StructType, topic: str, latest: TopicSchema) -> TopicSchema:
+    """The next version of a topic's schema, which takes all rows of the DataFrame. The same object if `latest` takes
+    them."""
+    given = spelled(schema, latest)
+    wanted = schema_from_spark(as_nullable(without_mark(given, latest))).fields
+    after = merged(latest, wanted)
+    check_columns(given, topic, after)
+    return after
+
+
+def as_nullable(schema: StructType, keys: Iterable[str] = ()) -> StructType:
+    """The columns as Spark's own CREATE TABLE AS SELECT makes them: each column and each part of it may be null. Spark
+    calls a literal NOT NULL, and the next write of the column may have nulls. `keys`: the columns that stay as they
+    are."""
+    from pyspark.sql.types import StructField, StructType
+
+    fields = [
+        field if field.name in keys else StructField(field.name, _nullable_type(field.dataType), True, field.metadata)
+        for field in schema.fields
+    ]
+    return StructType(fields)
+
+
+def _nullable_type(kind: DataType) -> DataType:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    match kind:
+        case StructType():
+            return as_nullable(kind)
+        case ArrayType():
+            return ArrayType(_nullable_type(kind.elementType), True)
+        case MapType():
+            return MapType(_nullable_type(kind.keyType), _nullable_type(kind.valueType), True)
+        case _:
+            return kind
 
 
 def spelled(schema: StructType, topic_schema: TopicSchema) -> StructType:
@@ -115,19 +194,10 @@ def check_columns(schema: StructType, topic: str, topic_schema: TopicSchema) -> 
     rows_of(arrow_schema(schema).empty_table(), topic_schema)
 
 
-def _schema_of(admin: Admin, topic: str, schema: StructType, options: SinkOptions) -> TopicSchema | None:
-    """The newest schema of a topic, or None for keys and values. It creates a missing topic if the options ask for
-    it."""
-    descriptions = admin.describe_topics([topic], missing_ok=True)
-    if descriptions or not options.schema.creates:
-        return descriptions[0].schema if descriptions else None
+def _new_schema(schema: StructType, options: SinkOptions) -> TopicSchema:
+    """The schema of the topic that a write creates."""
     wanted = options.schema
     spelling = {name.lower(): name for name in schema.names}
     keys = [spelling.get(name.lower(), name) for name in wanted.key_columns]
     timestamp = wanted.timestamp_column and spelling.get(wanted.timestamp_column.lower(), wanted.timestamp_column)
-    made = schema_from_spark(without_mark(schema, None), keys, timestamp)
-    try:
-        admin.create_topics([NewTopic(topic, wanted.num_partitions, wanted.replication_factor, schema=made)])
-    except TopicAlreadyExists:  # another write was first
-        return admin.describe_topics([topic])[0].schema
-    return made
+    return schema_from_spark(as_nullable(without_mark(schema, None), keys), keys, timestamp)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from minilog.sync.transaction import Participation
     from minilog.transactions import AlreadyCommitted, Attempt, Enlistment
     from pyspark_minilog.typed_plan import TypedPlan
+    from pyspark_minilog.typed_sink import PlannedWrite
 
 logger = logging.getLogger(__name__)
 
@@ -71,15 +72,33 @@ class Written(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """The writer of `df.write`. The driver has one instance for the whole write, and Spark pickles it to the tasks."""
 
-    def __init__(self, options: SinkOptions, plan: SinkPlan | TypedPlan) -> None:
+    def __init__(self, options: SinkOptions, planned: PlannedWrite) -> None:
         self._options = options
-        self._plan = plan
+        self._plan = planned.plan
         self._begun: Enlistment | AlreadyCommitted | None = None
         self._login: TaskLogin | None = None
 
-    def begin(self) -> Self:
+    @classmethod
+    def begin(cls, options: SinkOptions, planned: PlannedWrite) -> Self:
         """Begin the write, on the driver and before any task. It takes over from other writes of its name. Raises
         InvalidOption, MinilogError."""
+        writer = cls(options, planned)
+        writer._enlist()
+        if not writer._is_committed:
+            try:
+                writer._plan = planned.carry_out()
+            except BaseException:
+                writer.abort([])
+                raise
+        return writer
+
+    @property
+    def _is_committed(self) -> bool:
+        from minilog.transactions import AlreadyCommitted
+
+        return isinstance(self._begun, AlreadyCommitted)
+
+    def _enlist(self) -> None:
         self._login = task_login(self._options)
         if self._options.exactly_once:
             from minilog.sync.transaction import Transactions
@@ -94,7 +113,6 @@ class BatchWriter(DataSourceArrowWriter):
             )
             with lend(Transactions, self._options.client) as transactions:
                 self._begun = transactions.enlist(attempt, expires=True)
-        return self
 
     @hides_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

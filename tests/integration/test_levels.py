@@ -431,7 +431,7 @@ def test_typed_topics_wait_for_the_upgrade_and_a_producer_lives_through_it(tmp_p
                 admin.create_topics([typed])
             write = {"bootstrap.servers": cluster.bootstrap_servers, "topic": "typed", "createTopic": "true"}
             with pytest.raises(LevelNotReached, match="run `minilog cluster upgrade`"):
-                plan_write(StructType().add("carrier", "string"), parse_sink_options(write))
+                plan_write(StructType().add("carrier", "string"), parse_sink_options(write)).carry_out()
             admin.create_topics([NewTopic("plain")])
             with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as living:
                 living.send("plain", b"before").result(timeout=WITHIN_S)

@@ -103,7 +103,7 @@ class TestSchemas:
         assert "has no column 'place'" in refused(kit, frame, topic)
         write(kit, frame.repartition(2), topic, mergeSchema=True)
         schema = kit.admin.describe_topics([topic])[0].schema
-        assert str(schema) == "carrier string NOT NULL, delay long, note string, place struct<gate: string NOT NULL>"
+        assert str(schema) == "carrier string NOT NULL, delay long, note string, place struct<gate: string>"
         assert schema is not None
         assert schema.version == 2
         write(kit, frame, topic, mergeSchema=True)
@@ -133,6 +133,42 @@ class TestSchemas:
         assert (len(made.partitions), made.schema.version) == (3, 1)
         assert kit.read(subscribe=sink).schema == kit.spark.createDataFrame([], DDL).schema
         assert texts(kit.read(subscribe=sink)) == texts(frame.union(frame))
+
+    def test_a_refused_write_leaves_the_schema_as_it_was(self, kit: Kit) -> None:
+        topic = typed_topic(kit, SMALL)
+        for columns, message in (
+            ("5000000000L delay, 'typo' coment", "column 'carrier' of topic"),
+            ("1 carrier, 5000000000L delay", "column 'carrier' stays string"),
+            ("'AA' carrier, 5000000000L delay, true _deleted, 1 _key", "'_key'"),
+            ("'AA' carrier, 5000000000L delay, make_dt_interval(1) note", "column 'note'"),
+        ):
+            assert message in refused(kit, sql(kit, columns), topic, mergeSchema=True)
+        with pytest.raises(Exception, match="transactionVersion"):
+            write(kit, sql(kit, "'AA' carrier, 1 gate"), topic, mergeSchema=True, transactionVersion=3)
+        name = kit.new_name()
+        later = {"mergeSchema": True, "transactionalId": name}
+        write(kit, sql(kit, "'AA' carrier"), topic, **later, transactionVersion=7)
+        assert "generation" in refused(kit, sql(kit, "'AA' carrier, 1 gate"), topic, **later, transactionVersion=6)
+        assert kit.admin.describe_topics([topic])[0].schema == SMALL
+
+    def test_a_refused_write_creates_no_topic(self, kit: Kit) -> None:
+        topic = kit.new_name()
+        assert "no key columns" in refused(kit, sql(kit, "1 n, true _deleted"), topic, createTopic=True)
+        assert "replication factor 9" in refused(kit, sql(kit, "1 n"), topic, createTopic=True, replicationFactor=9)
+        assert topic not in kit.admin.list_topics()
+
+    def test_new_columns_may_be_null_as_those_of_create_table_as_select(self, kit: Kit) -> None:
+        topic = kit.new_name()
+        columns = "1 id, 2 n, named_struct('a', 1, 'b', array(1), 'c', map('k', 1)) s"
+        write(kit, sql(kit, columns), topic, createTopic=True, keyColumns="ID")
+        made = "id int NOT NULL, n int, s struct<a: int, b: array<int>, c: map<string, int>>"
+        assert str(kit.admin.describe_topics([topic])[0].schema) == made
+        write(kit, sql(kit, "2 id, named_struct('x', 1) t"), topic, mergeSchema=True)
+        assert str(kit.admin.describe_topics([topic])[0].schema) == f"{made}, t struct<x: int>"
+        assert texts(kit.read(subscribe=topic)) == [
+            "Row(id=1, n=2, s=Row(a=1, b=[1], c={'k': 1}), t=None)",
+            "Row(id=2, n=None, s=None, t=Row(x=1))",
+        ]
 
     @pytest.mark.parametrize(
         ("options", "message"),
