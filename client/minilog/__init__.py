@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 # gRPC's own handlers of forks work half where its threads run: one child in five died of them, though it made no call.
 # gRPC reads this when it is imported. What works in a child, and what does not: net/home.py.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# Without it gRPC writes a line to stderr for each handshake of TLS that fails. The errors of minilog have the reason.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 __all__ = [
     "Admin",

@@ -118,6 +118,7 @@ _PEM = _word("PEM")
 _ACKS = _choice(**{"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1})
 _RESET = _choice(earliest="earliest", latest="latest", error="error", none="error")
 _MIB = 1024 * 1024
+_NEAR = 0.75  # of a name: below it the nearest setting has another meaning
 
 # name: (parser, default). The field of ClientConfig is the name with dots as underscores, but for max_in_flight.
 _TABLE: dict[str, tuple[_Parser, object]] = {
@@ -189,8 +190,7 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
     """
     for name in settings:
         if name not in _TABLE and name != JAAS_CONFIG:
-            near = difflib.get_close_matches(str(name), _TABLE, n=1, cutoff=0)
-            raise InvalidConfig(f"there is no setting {name!r}: the nearest is {near[0]!r}")
+            raise _unknown(str(name))
     given = _from_environment(os.environ if environment is None else environment) | _without_jaas(settings)
     if given.get("bootstrap.servers") is None:
         raise InvalidConfig("bootstrap.servers is missing: give it as HOST:PORT[,HOST:PORT...]")
@@ -207,6 +207,34 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
     _check_queue(values)
     _check_security(values)
     return ClientConfig(**values, lingers_alone="linger.ms" in given)
+
+
+# Settings of Kafka's clients that have no setting here, and the place of what they do.
+_OF_KAFKA = {
+    "session.timeout.ms": "brokers and groups have group.consumer.session.timeout.ms",
+    "heartbeat.interval.ms": "brokers and groups have group.consumer.heartbeat.interval.ms",
+    "partition.assignment.strategy": "group.remote.assignor names an assignor of the brokers",
+    "key.serializer": "send bytes, or rows of a topic with a schema",
+    "value.serializer": "send bytes, or rows of a topic with a schema",
+    "key.deserializer": "a record has bytes, or the row of a topic with a schema",
+    "value.deserializer": "a record has bytes, or the row of a topic with a schema",
+    "partitioner.class": "name the partition in send",
+    "interceptor.classes": "call your function around send and poll",
+    "retries": "delivery.timeout.ms bounds retries",
+    "message.send.max.retries": "delivery.timeout.ms bounds retries",
+    "max.partition.fetch.bytes": "fetch.max.bytes bounds a fetch",
+    "socket.timeout.ms": "request.timeout.ms bounds a request",
+    "connections.max.idle.ms": "session.keepalive.ms keeps a stream open",
+    "ssl.ca.location": "ssl.truststore.location is the PEM file of authorities",
+}
+
+
+def _unknown(name: str) -> InvalidConfig:
+    if name in _OF_KAFKA:
+        return InvalidConfig(f"{name!r} of Kafka's clients is no setting here: {_OF_KAFKA[name]}")
+    near = difflib.get_close_matches(name, _TABLE, n=1, cutoff=_NEAR)
+    offer = f"the nearest is {near[0]!r}" if near else "docs/reference/settings.md#clients has all"
+    return InvalidConfig(f"there is no setting {name!r}: {offer}")
 
 
 def _check_group(values: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -220,3 +221,13 @@ def test_what_cannot_be_made_is_told_in_words(
 def test_every_command_has_an_example() -> None:
     for command in ("authority", "broker", "server", "client"):
         assert f"Examples: minilog cert create {command}" in " ".join(cert(command, "--help").stdout.split())
+
+
+def test_an_authority_may_be_a_certificate_with_its_key_beside_it(certs: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """`minilog up --secure` names its authorities so."""
+    authority = certs / "clients" / "authority"
+    for end in ("pem", "key"):
+        shutil.copy(authority / f"authority.{end}", tmp_path / f"clients.{end}")
+    made = cert("client", "--authority", tmp_path / "clients.pem", "--name", "bob", "--out", tmp_path / "bob")
+    assert made.returncode == 0
+    assert (tmp_path / "bob" / "authority.pem").read_bytes() == (authority / "authority.pem").read_bytes()

@@ -37,7 +37,13 @@ Out = Annotated[
     pathlib.Path, typer.Option("--out", metavar="DIR", help="The directory for the files. The command makes it.")
 ]
 AuthorityDirectory = Annotated[
-    pathlib.Path, typer.Option("--authority", metavar="DIR", help="The directory of `create authority`.")
+    pathlib.Path,
+    typer.Option(
+        "--authority",
+        metavar="PATH",
+        help="The directory of `create authority`, or the certificate of an authority with its key beside it, such as "
+        "security/clients.pem of `minilog up --secure`.",
+    ),
 ]
 Days = Annotated[int, typer.Option("--days", min=1, max=3_650, help="For how many days it is valid.")]
 Hosts = Annotated[
@@ -167,14 +173,22 @@ def _read_authority(directory: pathlib.Path) -> Authority:
     from minilog_broker.security.certificates import InvalidCertificate, read_authority
 
     try:
-        return read_authority(_read(directory / AUTHORITY_CERTIFICATE), _read(directory / AUTHORITY_KEY))
+        certificate, key = _authority_files(directory)
+        return read_authority(_read(certificate), _read(key))
     except FileNotFoundError as missing:
         raise CommandFailed(
             f"{missing.filename} does not exist: make an authority first, with `minilog cert create authority --out "
-            f"{directory}`"
+            f"{directory}`. Those of `minilog up --secure` are security/clients.pem and security/brokers.pem"
         ) from None
     except InvalidCertificate as error:
         raise CommandFailed(f"{directory}: {error}") from None
+
+
+def _authority_files(given: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """The certificate and the key: of the directory of `create authority`, or a certificate with its key beside it."""
+    if given.is_dir():
+        return given / AUTHORITY_CERTIFICATE, given / AUTHORITY_KEY
+    return given, given.with_suffix(".key")
 
 
 def _read(path: pathlib.Path) -> bytes:

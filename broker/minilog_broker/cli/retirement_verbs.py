@@ -119,22 +119,23 @@ def decommission(
     """
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle)
-        if wait:
-            _wait_until_empty(admin, broker_id)
-    outcome = (
-        "has no replica left. Stop its process: the controller then forgets it" if wait else "is being decommissioned"
-    )
+        outcome = _wait_until_empty(admin, broker_id) if wait else "is being decommissioned"
     _done(broker_id, "empty" if wait else "decommissioning", f"broker {broker_id} {outcome}", as_json)
 
 
-def _wait_until_empty(admin: Admin, broker_id: int) -> None:
-    """Wait until the broker has no replica. Raises CommandFailed where the decommission ends before."""
+def _wait_until_empty(admin: Admin, broker_id: int) -> str:
+    """Wait until the broker has no replica. Returns a sentence with what is left to do. Raises CommandFailed where the
+    decommission ends before."""
     with _progress(broker_id) as show_left:
         while True:
             load = next((load for load in admin.list_brokers() if load.broker.id == broker_id), None)
             show_left(0 if load is None else load.replicas)
-            if load is None or not load.replicas:
-                return
+            if load is None:
+                return "has no replica left, and the controller has forgotten it"
+            if not load.replicas and load.broker.state == "fenced":
+                return "has no replica left, and does not run: the controller forgets it by itself"
+            if not load.replicas:
+                return "has no replica left. Stop its process: the controller then forgets it"
             if not load.broker.decommissioning:
                 raise CommandFailed(
                     f"the decommission of broker {broker_id} has ended: somebody has uncordoned the broker, and it has "

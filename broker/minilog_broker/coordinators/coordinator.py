@@ -103,8 +103,10 @@ class Coordinator(Generic[Key, Value]):
         return self._table.committed()
 
     def lead(self, leader_epoch: int, epoch_start: int) -> None:
-        """This broker leads the partition from `epoch_start` on. `high_watermark` follows."""
-        self.deposed()
+        """This broker leads the partition from `epoch_start` on. `high_watermark` follows. The same epoch again means
+        that the log has dropped decisions, as a full disk does."""
+        has_dropped = leader_epoch == self._leader_epoch and self._state is not CoordinatorState.IDLE
+        self._end_term(self._dropped() if has_dropped else self._not_coordinator())
         self._state = CoordinatorState.WAITING
         self._leader_epoch, self._epoch_start = leader_epoch, epoch_start
         self._log.begin(epoch_start)
@@ -154,12 +156,16 @@ class Coordinator(Generic[Key, Value]):
 
     def deposed(self) -> None:
         """End the term: the leader epoch is over, or the log failed. Nothing that is not committed is promised."""
+        self._end_term(self._not_coordinator())
+
+    def _end_term(self, refusal: MinilogError) -> None:
+        """`refusal`: the answer to all that wait."""
         self._state, self._leader_epoch = CoordinatorState.IDLE, -1
         self._log.begin(0)
         self._table.clear(0)
         waiting, self._waiting = self._waiting, []
         for _, _, ticket, message in sorted(waiting, key=lambda answer: answer[1]):
-            self._effects.append(CoordinatorAnswer(ticket, self._refusal(type(message), self._not_coordinator())))
+            self._effects.append(CoordinatorAnswer(ticket, self._refusal(type(message), refusal)))
         self._ended()
 
     # -- what a coordinator does with it
@@ -227,6 +233,12 @@ class Coordinator(Generic[Key, Value]):
 
     def _refusal(self, kind: type[Response], error: MinilogError) -> Response:
         return kind(error=wire_error(error))
+
+    def _dropped(self) -> NotCoordinator:
+        return NotCoordinator(
+            f"the log of {self} has dropped this decision, and nothing has changed: the disk of this broker is full or "
+            "failed. `minilog cluster health` and the broker's log name the disk"
+        )
 
     def _not_coordinator(self) -> NotCoordinator:
         return NotCoordinator(f"this broker does not lead {self} now: ask for metadata, and its leader")

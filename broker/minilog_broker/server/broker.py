@@ -201,7 +201,12 @@ class Broker:
             controller_silent_ms=self._controller_silent_ms() if registered else 0.0,
             session_timeout_ms=self._config.broker_session_timeout_ms,
             disk=self._disk_answer,
+            no_space=self._no_space(),
         )
+
+    def _no_space(self) -> bool:
+        """Whether a write found the disk full, and there is no space again yet. False before the disks are open."""
+        return self._registered and not self._stored.reserve.held
 
     def _controller_silent_ms(self) -> float:
         return now_ms() - max(self._parts.link.answered_ms, self._registered_ms)
@@ -376,7 +381,7 @@ class Broker:
             unsettled_replicas=lambda: unsettled_replicas(self._stored.logs),
             undecided_partitions=lambda: self._parts.scrub.undecided,
             late_cleanings=lambda: self._parts.cleaner.late_cleanings,
-            no_space=lambda: not self._stored.reserve.held,
+            no_space=self._no_space,
             disk_answer=self._look_at_disks,
         )
         interval_ms = self._config.broker_heartbeat_interval_ms

@@ -1,7 +1,7 @@
 """Whether this broker lives and is ready: one rule, for HTTP (`/livez`, `/readyz`) and for grpc.health.v1.
 
     alive    its event loop turns (else nothing answers), and it is not ending
-    ready    alive, registered, heard by a controller that has not fenced it, and its disks answer
+    ready    alive, registered, heard by a controller that has not fenced it, and its disks answer and have space
 
 A broker that is not ready loses no data. Clients, and restarts of other brokers, should wait for it.
 """
@@ -26,6 +26,8 @@ class BrokerCondition:
     """The time since the last answer of a controller to a heartbeat."""
     session_timeout_ms: float
     disk: DiskAnswer
+    no_space: bool
+    """A disk is full: the broker refuses records, and serves reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ def not_ready(condition: BrokerCondition) -> list[str]:
         reasons.append("fenced: the controller does not count on this broker until it has caught up. Wait for that")
     if condition.disk is DiskAnswer.STALLED:
         reasons.append("a disk does not answer: the broker hands its leadership over until it does. Check the disk")
+    if condition.no_space:
+        reasons.append("a disk is full: the broker refuses records until there is space. Free some, or lower retention")
     return reasons
 
 

@@ -25,6 +25,8 @@ _FAILED_TO_CONNECT = (
 _SYSTEM_REASON = re.compile(r"Failed to connect to remote host: (?P<reason>.+)", re.DOTALL)
 _RESOLVER_REASON = re.compile(r"address lookup failed for [^ ]+: (?P<reason>[^\]]+)")
 _MAX_REASON_CHARS = 200
+_NO_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's name for an answer that is no TLS
+NO_TLS = "the port speaks no TLS: name a listener with TLS, or set security.protocol=PLAINTEXT"
 
 
 def connect_failure(details: str) -> str | None:
@@ -33,7 +35,7 @@ def connect_failure(details: str) -> str | None:
         if (match := pattern.search(details)) is not None:
             reason = match["reason"]
             inner = _SYSTEM_REASON.search(reason) or _RESOLVER_REASON.search(reason)
-            return (reason if inner is None else inner["reason"])[:_MAX_REASON_CHARS]
+            return NO_TLS if _NO_TLS in reason else (reason if inner is None else inner["reason"])[:_MAX_REASON_CHARS]
     return None
 
 

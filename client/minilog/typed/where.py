@@ -29,7 +29,7 @@ from sqlglot.errors import SqlglotError
 from minilog.errors import InvalidArgument
 from minilog.typed.fields import Decimal, Field, Primitive, arrow_type
 from minilog.typed.predicate import And, Constant, Equal, IsNull, Known, Less, Not, Or, Predicate, StartsWith, either
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.topic_schema import METADATA_COLUMNS, TopicSchema
 from minilog.typed.where_literals import MAX_DIGITS, Lexed, Value, date_of, decimal_digits, lexed, shown, time_of
 
 MAX_WHERE_CHARACTERS = 1 << 16
@@ -131,6 +131,11 @@ class _Binding:
             raise InvalidArgument(f"a where compares columns with constants; {self._words(node)} is no column")
         if node.args.get("table") is not None:
             raise InvalidArgument(f"a where sees columns, not the fields of structs: {self._words(node)} is none")
+        if node.name.lower() in METADATA_COLUMNS and node.name not in self._schema.names:
+            raise InvalidArgument(
+                f"{node.name!r} is no column of the topic, and a where compares columns alone: choose partitions and "
+                "offsets where the read begins, or filter the rows that it returns"
+            )
         return self._schema.column_as_spark(node.name)
 
     def _is(self, node: sql.Is) -> Predicate:

@@ -137,6 +137,8 @@ def _tokens(text: str) -> list[Token]:
     tokens, at = list[Token](), 0
     while at < len(text):
         token = _TOKEN.match(text, at)
+        if text.startswith("--", at):
+            raise InvalidArgument(f"the where has a comment, {shown(text[at:])}: take it out")
         if token is None or token.lastgroup is None:
             raise InvalidArgument(
                 f"the where cannot be read from {shown(text[at:])} on: it has columns, constants, comparisons, and, "

@@ -46,6 +46,8 @@ def test_several_servers_and_ipv6() -> None:
     [
         ({"bootstrap.server": "a:1"}, r"no setting 'bootstrap.server': the nearest is 'bootstrap.servers'"),
         ({"lingerms": 1}, r"the nearest is 'linger.ms'"),
+        ({"session.timeout.ms": 1}, r"Kafka's clients is no setting here: brokers and groups have group.consumer"),
+        ({"auto.leader.rebalance": 1}, r"no setting 'auto.leader.rebalance': docs/reference/settings.md"),
         ({}, r"bootstrap.servers is missing: give it as HOST:PORT"),
         ({"bootstrap.servers": "a"}, r"bootstrap.servers='a' is not possible: it must be HOST:PORT"),
         (SERVERS | {"acks": "2"}, r"acks='2' is not possible: it must be all or -1 or 0 or 1"),

@@ -9,7 +9,7 @@ from minilog.admin.records_deletion import RecordsDeletion
 from minilog.errors import TimedOut
 from minilog.net.metadata_cache import MetadataCache
 from minilog.net.offsets_query import OffsetsQuery
-from minilog.net.reachability import Reachability, connect_failure
+from minilog.net.reachability import NO_TLS, Reachability, connect_failure
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 from tests.unit.client.brokers import TOPIC, Brokers
@@ -44,6 +44,11 @@ def unreachable(brokers: Brokers | None = None) -> MetadataCache:
             "the broker at b:1 does not authenticate: failed to connect to all addresses; last error: UNKNOWN: "
             "ipv4:10.0.0.1:1: Failed to connect to remote host: No route to host",
             "No route to host",
+        ),
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: Tls handshake failed "
+            "(TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:100000f7:SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER",
+            NO_TLS,
         ),
         ("the broker is about to stop", None),
         ("Deadline Exceeded", None),

@@ -103,6 +103,17 @@ def test_a_deposed_coordinator_answers_all_who_wait_and_knows_nothing_any_more()
     assert cluster.coordinator.next_tick_ms == float("inf")
 
 
+def test_a_decision_that_the_log_dropped_is_answered_with_the_disk_as_the_reason() -> None:
+    """The log of the same leader epoch begins anew, as on a full disk. "Does not lead now" was the answer."""
+    cluster = TransactionCalls()
+    ticket = cluster.ask_to_enlist(task=1)
+    cluster.coordinator.lead(cluster.leader_epoch, 0)
+    cluster.collect()
+    error = error_of(cluster.answer(ticket, Enlist))
+    assert isinstance(error, NotCoordinator)
+    assert "the disk of this broker is full or failed" in str(error)
+
+
 def test_a_deposed_coordinator_takes_no_later_high_watermark_for_commits_of_its_own() -> None:
     """Wrong rule 12."""
     cluster = TransactionCalls()

@@ -20,6 +20,7 @@ WELL = BrokerCondition(
     controller_silent_ms=300.0,
     session_timeout_ms=3_000.0,
     disk=DiskAnswer.IN_TIME,
+    no_space=False,
 )
 SILENT = {"controller_silent_ms": 3_100.0}
 
@@ -38,6 +39,7 @@ def test_a_broker_that_is_well_is_alive_and_ready() -> None:
         ({"disk": DiskAnswer.STALLED}, ["a disk does not answer: "]),
         ({"disk": DiskAnswer.STALLED, "fenced": True}, ["fenced: ", "a disk does not answer: "]),
         ({"disk": DiskAnswer.SLOW}, []),
+        ({"no_space": True}, ["a disk is full: "]),
         ({"stopping": True}, ["stopping: "]),
     ],
 )
