@@ -1,4 +1,5 @@
-"""The batch source. It resolves offsets once, at the first action on a loaded DataFrame."""
+"""The batch source. It resolves offsets once, at the first action on a loaded DataFrame. Only a table as of now that is
+read in a micro-batch resolves them again (newest_task.py)."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_minilog.error_display import hides_traceback, hiding_traceback
 from pyspark_minilog.latest_task import read_latest
-from pyspark_minilog.loss import LossReport
+from pyspark_minilog.newest_task import NewestTask, is_in_micro_batch, newest_tasks, read_newest
 from pyspark_minilog.options import SourceOptions
-from pyspark_minilog.planning import batch_ranges, split
+from pyspark_minilog.places import ends_now
+from pyspark_minilog.planning import split
 from pyspark_minilog.read_task import ReadTask, planned, read_ranges
 from pyspark_minilog.task_login import task_login
 
@@ -33,15 +35,13 @@ class BatchReader(DataSourceReader):
     @hides_traceback
     def partitions(self) -> list[InputPartition]:
         """The tasks. Raises InvalidOption, DataLoss, MinilogError."""
-        from pyspark_minilog.cluster import renewed, resolve_place, take_snapshot
+        from pyspark_minilog.batch_plan import plan_batch
 
         options = self._options
-        snapshot = take_snapshot(options, must_exist=True)
-        rows = renewed(self._rows, snapshot, is_stream=False)
-        starting = resolve_place(options, options.starting, snapshot)
-        ending = resolve_place(options, options.ending, snapshot)
-        ranges = batch_ranges(starting, ending, snapshot)
-        LossReport(options.fail_on_data_loss).report(starting.losses + ending.losses)
+        plan = plan_batch(options, self._rows)
+        ranges, rows = plan.ranges, plan.rows
+        if options.rows.is_latest_view and ends_now(options.ending):
+            return list(newest_tasks(plan, task_login(options)))
         if options.rows.is_latest_view:
             return planned([(whole,) for whole in ranges] or [()], rows, {}, task_login(options))
         pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
@@ -52,6 +52,8 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range as Arrow batches of the source's schema."""
         assert isinstance(partition, ReadTask)
+        if isinstance(partition, NewestTask) and is_in_micro_batch():
+            return hiding_traceback(read_newest(partition, self._options, self._rows, self._schema))
         if self._options.rows.is_latest_view:
             return hiding_traceback(read_latest(partition, self._options, self._schema))
         return hiding_traceback(read_ranges(partition, self._options, self._schema))

@@ -1,7 +1,8 @@
 """Reads the newest row of each key of a partition in a Python worker: the option view=latest. One task reads one
 partition, because a key's rows are in one. The rules are those of `minilog.scan` (minilog/scanning/latest.py).
 
-The driver has fixed the end of the range. If compaction overtakes the task, the task fails: a later end in one task
+The driver has fixed the end of the range (newest_task.py has the reads of a micro-batch, which begin with a look of
+their own). If compaction overtakes the task, the task fails: a later end in one task
 would be a table of two moments. If retention overtakes it, that is data loss, and the task begins again at the new
 start of the log, unless Spark has rows of it already.
 """
@@ -38,7 +39,7 @@ def _tables(task: ReadTask, options: SourceOptions) -> Iterator[pa.RecordBatch]:
         wanted, has_given = planned_range, False
         while wanted.size > 0:
             try:
-                for rows in _table(wanted, task.rows, options):
+                for rows in read_table(wanted, task.rows, options):
                     has_given = True
                     yield rows
                 break
@@ -58,7 +59,8 @@ def _log_start(wanted: PlannedRange, options: SourceOptions) -> int:
     return log_bounds(options.client, wanted.partition)[0]
 
 
-def _table(wanted: PlannedRange, rows: TaskRows | None, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def read_table(wanted: PlannedRange, rows: TaskRows | None, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The table of one range. Raises OffsetOutOfRange if it is not there any more, MinilogError."""
     from minilog.config import parse_config
     from minilog.scanning.latest import LatestRead
     from minilog.scanning.plan import ScanPlan

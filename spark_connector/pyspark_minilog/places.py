@@ -19,6 +19,7 @@ from typing import TypeAlias
 from pyspark_minilog.durations import duration_ms
 from pyspark_minilog.errors import refused
 from pyspark_minilog.offsets import (
+    LATEST,
     OffsetSpec,
     Partition,
     Positions,
@@ -83,6 +84,11 @@ class AtTimestamp:
 
 
 Place: TypeAlias = OffsetSpec | LastRecords | Ago | OfGroup | AtTimestamp
+
+
+def ends_now(ending: Place) -> bool:
+    """Whether a batch reads to the latest offset of any partition, and not to fixed places alone."""
+    return isinstance(ending, OffsetSpec) and ending.mentions(LATEST)
 
 
 def parse_start(option: str, text: str) -> Place:

@@ -15,7 +15,7 @@ from tests.spark.kit import Kit
 
 # os: these tests are about the connector; durability is tested with the brokers, and costs a second per hundred writes.
 # Records of years ago are kept.
-BROKER_SETTINGS = {"flush.policy": "os", "retention.ms": "-1"}
+BROKER_SETTINGS = {"flush.policy": "os", "retention.ms": "-1", "log.cleaner.backoff.ms": "100"}
 # No JVM lives long enough here for its best compiler to pay, whose threads take the cores from everybody else.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 RACKS = {broker_id: ("--rack", f"r{broker_id}") for broker_id in (1, 2, 3)}
