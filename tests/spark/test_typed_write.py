@@ -52,6 +52,17 @@ class TestRows:
             "Row(carrier='UA', delay=1, note=None)",
         ]
 
+    def test_a_number_is_rounded_to_the_nearest_float(self, kit: Kit) -> None:
+        topic = typed_topic(kit, schema_from_ddl("f float"))
+        write(kit, sql(kit, "0.1D f").union(sql(kit, "16777217L f")), topic)
+        write(kit, sql(kit, "0.1BD f"), topic)
+        assert sorted(map(str, texts(kit.read(subscribe=topic).selectExpr("string(f) f")))) == [
+            "Row(f='0.1')",
+            "Row(f='0.1')",
+            "Row(f='1.6777216E7')",
+        ]
+        assert "1e+39 in row 0 does not fit" in refused(kit, sql(kit, "1e39D f"), topic)
+
     @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
     def test_an_instant_is_the_same_in_every_zone(self, kit: Kit, zone: str) -> None:
         topic = typed_topic(kit, schema_from_ddl("at timestamp, local timestamp_ntz"))

@@ -113,7 +113,8 @@ def _key(name: str, field: Field, path: str) -> Any:
 def _primitive(value: Any, name: str) -> Any:
     if name in _INTEGER_BITS:
         most = 1 << (_INTEGER_BITS[name] - 1)
-        converted: Any = value if type(value) is int and -most <= value < most else None
+        whole = _whole(value)
+        converted: Any = whole if type(whole) is int and -most <= whole < most else None
     elif name in ("float", "double"):
         converted = _float(value, math.inf if name == "double" else _LARGEST_FLOAT)
     elif name == "boolean":
@@ -125,6 +126,14 @@ def _primitive(value: Any, name: str) -> Any:
     if converted is None:
         raise _Unfit
     return converted
+
+
+def _whole(value: Any) -> Any:
+    """2.0 and 1e2 as integers, as a double of a program is one."""
+    if not isinstance(value, decimal.Decimal) or value.adjusted() >= _ENOUGH_DIGITS.prec:
+        return value
+    whole = int(value)
+    return whole if whole == value else value
 
 
 def _float(value: Any, largest: float) -> float | None:

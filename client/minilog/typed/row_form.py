@@ -2,7 +2,8 @@
 
 A value has the Python type that Arrow gives back for the column's type: int, float, str, bytes, bool, datetime.date,
 datetime.datetime (with a zone, or without one for timestamp_ntz), decimal.Decimal, a list, a dict. A number is taken
-where nothing of it is lost, and so is the like of it that numpy and pandas have (scalars.py). What is missing is null,
+where nothing of it is lost, and by a float or double where it is not above the largest one (rows.py has the rule for
+tables). So is the like of it that numpy and pandas have (scalars.py). What is missing is null,
 as are NaT and NA. A datetime without a zone is no instant: Spark would read it in the zone of a session, pandas in UTC
 and Python in the zone of the machine.
 """
@@ -208,7 +209,7 @@ def _of_kind(field: Field, path: str, take: _Check) -> _Check:
 
 def _integer(field: Field, path: str, most: int) -> _Check:
     def take(value: Any) -> int | None:
-        whole = int(value) if isinstance(value, float) and value.is_integer() else value
+        whole = int(value) if _is_whole(value) else value
         return whole if type(whole) is int and -most <= whole < most else None
 
     slowly = _of_kind(field, path, take)
@@ -217,6 +218,14 @@ def _integer(field: Field, path: str, most: int) -> _Check:
         return value if type(value) is int and -most <= value < most else slowly(value)
 
     return check
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it is a float or decimal without digits behind the point. A decimal of too many digits is none: it fits
+    no integer."""
+    if isinstance(value, decimal.Decimal):
+        return value.is_finite() and value.adjusted() < _EXACT.prec and value == value.to_integral_value(context=_EXACT)
+    return isinstance(value, float) and value.is_integer()
 
 
 def _refused(field: Field, path: str, value: Any) -> InvalidRecord:
@@ -266,7 +275,13 @@ def _text(value: Any) -> str | None:
 def _double(value: Any) -> float | None:
     if isinstance(value, float):
         return value
-    return float(value) if type(value) is int and abs(value) < 1 << 1000 and int(float(value)) == value else None
+    if type(value) is not int and not (isinstance(value, decimal.Decimal) and value.is_finite()):
+        return None
+    try:
+        wide = float(value)
+    except OverflowError:
+        return None
+    return None if math.isinf(wide) else wide
 
 
 def _float(value: Any) -> float | None:
@@ -274,7 +289,8 @@ def _float(value: Any) -> float | None:
     if wide is None or math.isnan(wide) or math.isinf(wide):
         return wide
     try:
-        return wide if _FLOAT.unpack(_FLOAT.pack(wide))[0] == wide else None
+        narrow: float = _FLOAT.unpack(_FLOAT.pack(wide))[0]
+        return narrow
     except OverflowError:
         return None
 

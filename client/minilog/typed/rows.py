@@ -1,9 +1,13 @@
 """A user's table as the columns of a topic: matched by name, cast without a loss, or refused. Pure.
 
-Refused is whatever a reader could not get back: a number that does not fit, digits behind the last one, an instant
-below a microsecond, a null where the schema forbids it, a column that the topic does not have. What is refused is told
-by its column, its first row and how many rows there are, before anything leaves the producer. Text is never read as a
-number, nor a time without a zone as an instant: that would be a guess.
+A column of type float or double takes any number and rounds it to the nearest that it has, as Spark's store assignment
+does. Only a number above the largest one is refused: Spark makes it infinite.
+
+Refused is whatever else a reader could not get back: a number that does not fit, digits behind the last one of an
+integer or a decimal (Spark cuts them off), an instant below a microsecond, a null where the schema forbids it, a column
+that the topic does not have. What is refused is told by its column, its first row and how many rows there are, before
+anything leaves the producer. Text is never read as a number, nor a time without a zone as an instant: that would be a
+guess.
 """
 
 from __future__ import annotations
@@ -30,6 +34,10 @@ def _is_exact(kind: pa.DataType) -> bool:
 
 def _is_binary_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return _is_exact(kind) or _is_binary_number(kind)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -183,6 +191,8 @@ def _cast(values: pa.Array, field: Field, path: str) -> pa.Array:
 
 def is_cast(given: pa.DataType, kind: pa.DataType) -> bool:
     """Whether values without parts are cast at all; each of them is looked at when it is."""
+    if pa.types.is_floating(kind):
+        return _is_number(given)
     return any(is_kind(given) and is_kind(kind) for is_kind in _KINDS)
 
 
@@ -195,12 +205,27 @@ def _advice(given: pa.DataType, kind: pa.DataType) -> str:
 
 
 def _cast_values(values: pa.Array, kind: pa.DataType, path: str, name: str) -> pa.Array:
-    """Each value as it was, or none."""
-    converted = exactly(values, kind)
+    """Each value as it was, or in a float or double the nearest; or none."""
+    converted = _fitting(values, kind)
     if converted is not None:
         return converted
     row, count = _first_lost(values, kind)
     raise _Unfit(f"column {path!r} is {name}, and {value_shown(values[row])} in", row, "does not fit", count)
+
+
+def _fitting(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Cast as a write casts, None where a value does not fit."""
+    if not pa.types.is_floating(kind):
+        return exactly(values, kind)
+    if pa.types.is_decimal(values.type):
+        values = pc.cast(values, pa.string())  # Arrow reads each digit of a text, but computes with few of a decimal
+    # By way of a double, as Python's float() and JSON have it.
+    converted = pc.cast(pc.cast(values, pa.float64(), safe=False), kind, safe=False)
+    if pa.types.is_floating(values.type) and pc.any(pc.xor(pc.is_inf(converted), pc.is_inf(values))).as_py():
+        return None
+    if not pa.types.is_floating(values.type) and pc.any(pc.is_inf(converted)).as_py():
+        return None
+    return converted
 
 
 def exactly(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
@@ -219,7 +244,7 @@ def exactly(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 def _first_lost(values: pa.Array, kind: pa.DataType) -> tuple[int, int]:
     """The first row that cannot be cast, and how many cannot: one by one, since the batch is refused anyway."""
-    lost = [row for row in range(len(values)) if exactly(values.slice(row, 1), kind) is None]
+    lost = [row for row in range(len(values)) if _fitting(values.slice(row, 1), kind) is None]
     return lost[0], len(lost)
 
 

@@ -95,7 +95,7 @@ def test_the_nulls_of_pandas_are_null(null: Any) -> None:
         ("int", True, "none that fits"),
         ("int", np.bool_(True), "none that fits"),
         ("boolean", np.int8(1), "none that fits"),
-        ("float", np.float64(0.1), "none that fits"),
+        ("float", np.float64(1e39), "none that fits"),
         ("array<int>", np.array([[1]]), "none that fits"),
         ("string", np.int8(1), "none that fits"),
     ],

@@ -76,8 +76,8 @@ REFUSED = [
     ("a long", pa.array([2**63], pa.uint64()), "in row 0 does not fit"),
     ("a int", pa.array([1.0, 1.5]), "1.5 in row 1 does not fit"),
     ("a int", pa.array([math.nan]), "nan in row 0 does not fit"),
-    ("a float", pa.array([0.1]), "0.1 in row 0 does not fit"),
-    ("a float", pa.array([2**24 + 1]), "does not fit"),
+    ("a float", pa.array([1e39]), r"1e\+39 in row 0 does not fit"),
+    ("a float", pa.array([decimal.Decimal(10**38 - 1) * 4], pa.decimal256(40, 0)), "does not fit"),
     ("a decimal(4,1)", pa.array([decimal.Decimal("1.25")]), "in row 0 does not fit"),
     ("a decimal(4,1)", pa.array([1000]), "1000 in row 0 does not fit"),
     ("a timestamp_ntz", pa.array([1_001], pa.timestamp("ns")), "does not fit"),
@@ -141,10 +141,8 @@ def test_a_slice_of_a_nested_column_is_cast_like_a_whole_one() -> None:
 INTEGERS = [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]
 
 
-@given(
-    st.sampled_from(INTEGERS), st.sampled_from(["byte", "int", "long", "float", "double", "decimal(5,0)"]), st.data()
-)
-def test_numbers_come_through_exactly_or_not_at_all(kind: pa.DataType, name: str, data: st.DataObject) -> None:
+@given(st.sampled_from(INTEGERS), st.sampled_from(["byte", "int", "long", "decimal(5,0)"]), st.data())
+def test_integers_come_through_exactly_or_not_at_all(kind: pa.DataType, name: str, data: st.DataObject) -> None:
     bits, is_signed = kind.bit_width, pa.types.is_signed_integer(kind)
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if is_signed else (0, 2**bits - 1)
     near = st.sampled_from([0, -128, 127, 99_999, 100_000, 2**24, 2**24 + 1, 2**31, 2**53 + 1]).filter(
