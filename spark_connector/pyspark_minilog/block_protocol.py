@@ -18,14 +18,14 @@ win. So each write of the block has task numbers of its own.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from minilog.transactions import AlreadyCommitted, Attempt, Contents, Winner, WrittenPartition
-from pyspark_minilog.errors import InconsistentWrite
-from pyspark_minilog.sink_protocol import End, TaskReport, check_same_content, commit_decision
+from pyspark_minilog.errors import InconsistentWrite, NotAReplay
+from pyspark_minilog.replay_facts import NO_FACTS, Facts, check_same, facts_of_block
+from pyspark_minilog.sink_protocol import End, TaskReport, commit_decision
 
 TASKS_PER_WRITE = 2**20
 MAX_WRITES = 2**11 - 1  # the coordinator's task numbers are below 2**31
@@ -63,10 +63,10 @@ class BegunBlock:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The result of one write. `digest` is the `written_digest` of the write."""
+    """The result of one write. `facts` are the `facts_of_rows` of the write."""
 
     rows: int
-    digest: bytes
+    facts: Facts
     winners: tuple[Winner, ...] = ()
     coordinator_epoch: int = 0
 
@@ -76,7 +76,7 @@ class HandOver:
             for winner in self.winners
         ]
         epoch = self.coordinator_epoch
-        return json.dumps({"rows": self.rows, "digest": self.digest.hex(), "winners": winners, "epoch": epoch})
+        return json.dumps({"rows": self.rows, "facts": self.facts.to_hex(), "winners": winners, "epoch": epoch})
 
     @classmethod
     def from_json(cls, text: str) -> HandOver:
@@ -85,7 +85,7 @@ class HandOver:
             Winner(producer_id, tuple(WrittenPartition(bytes.fromhex(topic_id), *rest) for topic_id, *rest in places))
             for producer_id, places in named["winners"]
         )
-        return cls(named["rows"], bytes.fromhex(named["digest"]), winners, named["epoch"])
+        return cls(named["rows"], Facts.from_hex(named["facts"]), winners, named["epoch"])
 
 
 def block_attempt(name: str, batch_id: int, run_id: str, attempt_id: bytes) -> Attempt:
@@ -93,7 +93,7 @@ def block_attempt(name: str, batch_id: int, run_id: str, attempt_id: bytes) -> A
     return Attempt(name, batch_id, attempt_id, run_id.encode())
 
 
-def hand_over(reports: Sequence[TaskReport | None], block: BegunBlock, digest: bytes) -> HandOver:
+def hand_over(reports: Sequence[TaskReport | None], block: BegunBlock, facts: Facts) -> HandOver:
     """The result of a write whose tasks have all reported. Raises InconsistentWrite if the reports are not those of one
     write in the block's attempt."""
     begun = AlreadyCommitted(block.attempt, None) if block.is_committed else None
@@ -102,17 +102,22 @@ def hand_over(reports: Sequence[TaskReport | None], block: BegunBlock, digest: b
     if not isinstance(decision, End):
         if rows and not block.is_committed:
             raise InconsistentWrite(f"another run has committed {block.attempt} while this block was writing")
-        return HandOver(rows, digest)
+        return HandOver(rows, facts)
     if decision.attempt != block.attempt:
         raise InconsistentWrite(f"tasks wrote in different attempts: {block.attempt}, and {decision.attempt}")
-    return HandOver(rows, digest, decision.winners, decision.coordinator_epoch)
+    return HandOver(rows, facts, decision.winners, decision.coordinator_epoch)
 
 
 def joint_end(
-    attempt: Attempt, begun_count: int, writes: Mapping[int, HandOver], offsets: Iterable[tuple[str, str, int, int]]
-) -> End:
-    """The commit of a block. `writes` are the hand-overs by the number of the write, of `begun_count` writes. `offsets`
-    are (group, topic, partition, offset). Raises InconsistentWrite if a hand-over is missing."""
+    attempt: Attempt,
+    begun_count: int,
+    writes: Mapping[int, HandOver],
+    offsets: Iterable[tuple[str, str, int, int]],
+    of_batch: Facts = NO_FACTS,
+) -> tuple[End, Facts]:
+    """The commit of a block, and its facts. `writes` are the hand-overs by the number of the write, of `begun_count`
+    writes. `offsets` are (group, topic, partition, offset). `of_batch` has what Spark says of the micro-batch. Raises
+    InconsistentWrite if a hand-over is missing."""
     if missing := [number + 1 for number in range(begun_count) if number not in writes]:
         raise InconsistentWrite(
             f"{attempt} has {begun_count} writes, and number {', '.join(map(str, missing))} of them failed, or is not "
@@ -121,21 +126,17 @@ def joint_end(
         )
     results = [writes[number] for number in range(begun_count)]
     winners = tuple(winner for result in results for winner in result.winners)
-    contents = Contents(sum(result.rows for result in results), _digest(results, offsets))
-    return End(attempt, winners, contents, max((result.coordinator_epoch for result in results), default=0))
+    facts = facts_of_block((result.facts for result in results if result.rows), offsets, of_batch)
+    contents = Contents(sum(result.rows for result in results), facts.stored())
+    return End(attempt, winners, contents, max((result.coordinator_epoch for result in results), default=0)), facts
 
 
-def check_replayed_block(before: AlreadyCommitted, now: Contents) -> None:
-    """Raises NotAReplay if a committed block has other content than this one."""
-    check_same_content(
-        before,
-        now,
-        differs="went to other topics, have other columns, or came with other offsets for a group",
-        advice=f"Perhaps another block of {FUNCTION} has the same name: give each block a name of its own",
-    )
-
-
-def _digest(results: Iterable[HandOver], offsets: Iterable[tuple[str, str, int, int]]) -> bytes:
-    """It does not depend on the order of the writes. A write without rows does not count."""
-    content = [sorted(result.digest.hex() for result in results if result.rows), sorted(offsets)]
-    return hashlib.sha256(json.dumps(content).encode()).digest()
+def check_replayed_block(before: AlreadyCommitted, now: Facts, rows: int | None) -> None:
+    """Raises NotAReplay if a committed block is another one than this. `rows` is None at the begin of a block."""
+    if before.contents is None:  # each block has told what it has
+        raise NotAReplay(
+            f"{before.attempt} is committed already, by a program that is no block of {FUNCTION}. Nothing is written "
+            "now. Give the block a name of its own"
+        )
+    advice = f"Perhaps another block of {FUNCTION} has the same name: give each block a name of its own"
+    check_same(before, now, rows, is_stream=False, advice=advice)

@@ -16,8 +16,8 @@ from pyspark_minilog.block_protocol import TASKS_PER_WRITE, BegunBlock, hand_ove
 from pyspark_minilog.error_display import hides_traceback
 from pyspark_minilog.errors import refused
 from pyspark_minilog.options import SinkOptions
+from pyspark_minilog.replay_facts import facts_of_rows
 from pyspark_minilog.sink import SinkPlan
-from pyspark_minilog.sink_protocol import written_digest
 from pyspark_minilog.task_login import TaskLogin, as_task, task_login
 from pyspark_minilog.write_task import Written, drained, reports_of, tell_of_old_rows, topic_ids, write_part
 
@@ -64,8 +64,8 @@ class BlockWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Hand the winners over to the block. Raises InvalidOption, InconsistentWrite, MinilogError."""
         reports = reports_of(messages)
-        digest = written_digest(self._plan.columns, topic_ids(self._options, reports))
-        self._folder.hand_over(self._number, hand_over(reports, self._block, digest))
+        facts = facts_of_rows(self._plan.columns, topic_ids(self._options, reports))
+        self._folder.hand_over(self._number, hand_over(reports, self._block, facts))
         tell_of_old_rows(self._options, reports)
 
     @hides_traceback

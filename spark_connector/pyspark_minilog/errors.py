@@ -28,7 +28,7 @@ class InconsistentWrite(RuntimeError):
 
 
 class NotAReplay(RuntimeError):
-    """A generation is committed already, and this write has other content under the same number. Nothing is written."""
+    """A generation is committed already, and this write is another one under the same number. Nothing is written."""
 
 
 class LeaseLost(RuntimeError):

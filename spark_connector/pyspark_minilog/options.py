@@ -180,8 +180,8 @@ class SourceOptions:
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """The options of a query that writes. `topic` wins over the column of that name. With `check_replay` a write that
-    is committed already must be the same as the present write. `checkpoint` is the folder of a streaming query, if
-    Spark passes it. The query settles the messages that it has of `settle_queue`. `has_default_timeout`: no setting
+    is committed already must be the same as the present write. `checkpoint` is the folder of the streaming query, if
+    it is an option. The query settles the messages that it has of `settle_queue`. `has_default_timeout`: no setting
     gives the time-out of a transaction. `transaction` is the folder of the transaction block that the write belongs
     to."""
 
@@ -247,11 +247,10 @@ def parse_stream_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if options.transaction is not None:
         remedy = "a stream is a transaction of its own. Write with df.write inside of the block, in foreachBatch"
         raise refused("transaction", options.transaction, remedy)
-    checkpoint = next((value for key, value in given.items() if key.lower() == _CHECKPOINT), None)
     settled = next((value for key, value in given.items() if key.lower() == SETTLE_QUEUE.lower()), None)
     if settled is not None:
-        settled = check_settled(settled, checkpoint, exactly_once=options.exactly_once)
-    return replace(options, checkpoint=checkpoint, settle_queue=settled)
+        settled = check_settled(settled, options.checkpoint, exactly_once=options.exactly_once)
+    return replace(options, settle_queue=settled)
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -287,6 +286,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         transaction_version=_number(named, "transactionVersion", 0, 0) or 0,
         transaction=named.get("transaction"),
         check_replay=_boolean(named, "checkReplay", True),
+        checkpoint=next((value for key, value in given.items() if key.lower() == _CHECKPOINT), None),
         schema=_schema_options(named),
         delegates=_boolean(named, DELEGATION_TOKENS, False),
         has_default_timeout=parse_config(with_file(client)).transaction_timeout_ms == 0,

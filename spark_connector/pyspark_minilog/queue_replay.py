@@ -2,7 +2,7 @@
 
 Spark replays a batch that the sink has committed, if the driver died before Spark noted that. The replay must give the
 same rows, for the state of the query. The sink may also have committed the batch without its messages, because the
-locks had ended. Its digest shows that (queue_settlement.py).
+locks had ended. Its facts show that (queue_settlement.py).
 
     committed              locks held       locks ended
     no                     read             nothing
@@ -17,14 +17,13 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from pyspark_minilog.replay_facts import read_facts
 from pyspark_minilog.sink_protocol import STREAM_PREFIX
 
 if TYPE_CHECKING:
     from pyspark_minilog.options import SourceOptions
 
 logger = logging.getLogger(__name__)
-
-UNSETTLED = b"/unsettled"  # behind the digest of a generation that is committed without the messages of its batch
 
 
 class Commitment(enum.Enum):
@@ -71,5 +70,5 @@ def commitment(options: SourceOptions) -> Commitment:
         return Commitment.NONE
     if not isinstance(answer, AlreadyCommitted):
         return Commitment.NONE
-    digest = b"" if answer.contents is None else answer.contents.offsets_digest
-    return Commitment.UNSETTLED if digest.endswith(UNSETTLED) else Commitment.SETTLED
+    facts = answer.contents and read_facts(answer.contents.offsets_digest, is_stream=True)
+    return Commitment.UNSETTLED if facts and not facts.settles else Commitment.SETTLED

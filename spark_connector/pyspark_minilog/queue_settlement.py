@@ -6,7 +6,7 @@
     Settle             with that producer: the messages are settled at the commit
     End                the producers of the tasks, and that of the driver
 
-A batch whose locks had ended for the source is committed without a settlement. Its digest says so (queue_replay.py). A
+A batch whose locks had ended for the source is committed without a settlement. Its facts say so (queue_replay.py). A
 batch that was read, and cannot be settled any more, fails: its rows must not become visible. A restart finds that the
 locks have ended. So a message is settled here if it was read here, and only then.
 """
@@ -21,18 +21,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from minilog.transactions import Enlistment, Winner
-from pyspark_minilog.checkpoint import digest_of, offset_lines
+from pyspark_minilog.checkpoint import BatchOffsets, UnknownForm, batch_offsets
 from pyspark_minilog.errors import InconsistentWrite, InvalidOption, LeaseLost, refused
 from pyspark_minilog.offsets import QUEUE_KEY
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.planned_batches import BatchState, note_batch, noted_batch
 from pyspark_minilog.queue_offsets import QueueOffset
 from pyspark_minilog.queue_options import SETTLE_QUEUE
-from pyspark_minilog.queue_replay import UNSETTLED
+from pyspark_minilog.replay_facts import Facts, facts_of_offsets
 from pyspark_minilog.sink_protocol import Abort, End, TaskReport, commit_decision
 
 if TYPE_CHECKING:
-    from minilog.transactions import AlreadyCommitted, Attempt, WrittenPartition
+    from minilog.transactions import Attempt, WrittenPartition
     from minilog.v1 import queue_pb2
     from pyspark_minilog.queue_calls import QueueCalls
 
@@ -54,10 +54,10 @@ class QueueBatch:
     digest: bytes
 
 
-def queue_batch(queue: str, lines: Sequence[str], lines_before: Sequence[str] | None) -> QueueBatch:
+def queue_batch(queue: str, now: BatchOffsets, before: BatchOffsets | None) -> QueueBatch:
     """The messages of a micro-batch, from its offsets and those of the batch before. A source without new messages
     repeats its offset. Raises InvalidOption unless one source reads the queue."""
-    own = [line for line in lines if _is_of(line, queue)]
+    own = [offset for offset in now.offsets if _is_of(offset, queue)]
     if len(own) != 1:
         remedy = (
             "no source of the query reads this queue. Give the source the option 'queue', too"
@@ -66,26 +66,28 @@ def queue_batch(queue: str, lines: Sequence[str], lines_before: Sequence[str] | 
         )
         raise refused(SETTLE_QUEUE, queue, remedy)
     offset = QueueOffset.from_json(json.loads(own[0]))
-    is_new = bool(offset.leases) and own[0] not in (lines_before or ())
-    return QueueBatch(offset if is_new else None, digest_of(lines))
+    is_new = bool(offset.leases) and (before is None or own[0] not in before.offsets)
+    return QueueBatch(offset if is_new else None, now.digest)
 
 
-def _is_of(line: str, queue: str) -> bool:
+def _is_of(text: str, queue: str) -> bool:
     try:
-        offset = json.loads(line)
+        offset = json.loads(text)
     except ValueError:  # no offset, or that of another kind of source
         return False
     return isinstance(offset, dict) and offset.get(QUEUE_KEY) == queue
 
 
 def commit_settled(
-    options: SinkOptions, reports: Sequence[TaskReport | None], batch_id: int, carry_out: CarryOut
+    options: SinkOptions, reports: Sequence[TaskReport | None], batch_id: int, of_rows: Facts, carry_out: CarryOut
 ) -> None:
-    """Commit a micro-batch and settle its messages, both or neither. Raises LeaseLost, InvalidOption, MinilogError."""
+    """Commit a micro-batch and settle its messages, both or neither. `of_rows` are the `facts_of_rows`. Raises
+    LeaseLost, InvalidOption, MinilogError."""
     batch = _read_batch(options, batch_id)
+    facts = replace(of_rows, offsets=facts_of_offsets(batch.digest))
     if batch.leased is None or None in reports:
         check = options.check_replay
-        carry_out(options, commit_decision(reports, batch_id=batch_id, digest=batch.digest, check_replay=check))
+        carry_out(options, commit_decision(reports, batch_id=batch_id, facts=facts, check_replay=check))
         return
     from minilog.sync.transaction import Transactions
     from pyspark_minilog.clients import lend
@@ -98,7 +100,7 @@ def commit_settled(
             reports,
             begun=begun,
             batch_id=batch_id,
-            digest=compared_digest(batch.digest, begun, reads=reads),
+            facts=replace(facts, settles=reads),
             check_replay=options.check_replay,
             ends_empty=True,
         )
@@ -113,26 +115,25 @@ def commit_settled(
         raise
 
 
-def compared_digest(digest: bytes, begun: Enlistment | AlreadyCommitted, *, reads: bool) -> bytes:
-    """The digest to commit, or to compare with the committed one. A replay may have the settled batch though its locks
-    have ended, and its tasks have asked for that. So a replay compares the offsets, and the number of rows."""
-    if isinstance(begun, Enlistment):
-        return digest if reads else digest + UNSETTLED
-    committed = b"" if begun.contents is None else begun.contents.offsets_digest
-    return committed if committed.removesuffix(UNSETTLED) == digest else digest
-
-
 def _read_batch(options: SinkOptions, batch_id: int) -> QueueBatch:
     assert options.settle_queue is not None
     assert options.checkpoint is not None
     try:
-        lines = offset_lines(options.checkpoint, batch_id)
-        before = offset_lines(options.checkpoint, batch_id - 1)
+        now = batch_offsets(options.checkpoint, batch_id)
+        before = batch_offsets(options.checkpoint, batch_id - 1)
+    except UnknownForm as error:
+        raise refused(
+            SETTLE_QUEUE,
+            options.settle_queue,
+            f"the file offsets/{batch_id} of checkpoint {options.checkpoint} has a form of Spark that this version of "
+            f"minilog does not know ('{error}'). Upgrade pyspark-minilog, or begin with a new checkpoint and the form "
+            "that spark.sql.streaming.offsetLog.formatVersion=1 gives",
+        ) from error
     except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's errors are of these kinds
         raise _unreadable(options.checkpoint, batch_id, str(error)) from error
-    if lines is None:
+    if now is None:
         raise _unreadable(options.checkpoint, batch_id, "there is no such file")
-    return queue_batch(options.settle_queue, lines, before)
+    return queue_batch(options.settle_queue, now, before)
 
 
 def _unreadable(checkpoint: str, batch_id: int, why: str) -> InvalidOption:

@@ -16,10 +16,9 @@ the query and the batch, R from the run. Task and stage attempts have no such na
 repeats. So the producer id identifies a task. A batch write to one topic has the topic in T. So several writes of one
 name and version, each to a topic of its own, are each written once, as with tables of Delta.
 
-A checkpoint that was set back by one batch asks for the committed generation, as a replay does. The coordinator keeps
-two facts with a generation that a replay has in common with the first write, however Spark cuts and orders the rows
-and whatever a function like uuid() puts into them: the number of rows, and a digest. The digest of a stream is made of
-the offsets that the rows come from, if they are known. The digest of a batch write is made of its topics and columns.
+A checkpoint that was set back by one batch asks for the committed generation, as a replay does. So the coordinator
+keeps facts with a generation that a replay has in common with the first write, however Spark cuts and orders the rows
+and whatever a function like uuid() puts into them: the number of rows, and those of replay_facts.py.
 
 Spark makes a stream's writer twice in a micro-batch, in two processes that share nothing. One is for the tasks, and the
 other commits or aborts. The second must name an attempt even if no task has reported it (`query.stop()` kills all
@@ -30,19 +29,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from minilog.transactions import AlreadyCommitted, Attempt, Contents, Enlistment, Winner
-from pyspark_minilog.errors import InconsistentWrite, NotAReplay
+from pyspark_minilog.errors import InconsistentWrite
+from pyspark_minilog.replay_facts import NO_FACTS, Facts, MicroBatch, check_other_run, check_same
 
 STREAM_PREFIX = "spark-"
 BATCH_PREFIX = "spark-write-"
 _MARK_BYTES = 16
-_DIGEST_BYTES = 32  # of SHA-256. The digest of a batch write has the mark of its micro-batch behind it
-_OTHER_OFFSETS = "come from other offsets"
-_OTHER_TOPICS = "went to other topics, or have other columns,"
 _OTHER_WRITE = (
     "Perhaps another write has the same version: give it another transactionVersion or transactionalId, or write both "
     "in one block of pyspark_minilog.transaction"
@@ -55,7 +51,7 @@ _ONE_QUERY = ("checkpointlocation", "queryname")
 class TaskReport:
     """The result of one task attempt. Without a part the attempt has not enlisted, and names no producer: `attempt` is
     the one in which it would have. `topics` has the topics of rows that are committed already. `oldest_us` has the time
-    of the oldest written row, by topic. `micro_batch` is the `micro_batch_mark` of a batch write."""
+    of the oldest written row, by topic. `micro_batch` says where a batch write runs."""
 
     rows: int
     part: Enlistment | AlreadyCommitted | None = None
@@ -63,7 +59,7 @@ class TaskReport:
     topics: frozenset[str] = frozenset()
     oldest_us: Mapping[str, int] = field(default_factory=dict)
     attempt: Attempt | None = None
-    micro_batch: bytes = b""
+    micro_batch: MicroBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,34 +103,12 @@ def attempt_mark(driver: str | None, options: Mapping[str, str]) -> bytes:
     return hashlib.sha256(json.dumps([driver, sorted(named.items())]).encode()).digest()[:_MARK_BYTES]
 
 
-def written_digest(columns: Iterable[str], topic_ids: Iterable[bytes]) -> bytes:
-    """The digest of a batch write: its columns and its topics. A topic that was deleted and created again counts as
-    another topic."""
-    written = [sorted(columns), sorted(topic_id.hex() for topic_id in set(topic_ids))]
-    return hashlib.sha256(json.dumps(written).encode()).digest()
-
-
-def micro_batch_mark(query_run_id: str | None, batch_id: str | None) -> bytes:
-    """The name of a micro-batch in one run of its query, for the batch writes of a foreachBatch. Empty outside of one.
-    A program may set another job group in the place of Spark's run id: that one is no UUID."""
-    try:
-        run_id = uuid.UUID(query_run_id or "")
-    except ValueError:
-        return b""
-    return hashlib.sha256(json.dumps([run_id.hex, batch_id]).encode()).digest()[:_MARK_BYTES] if batch_id else b""
-
-
-def of_micro_batch(digest: bytes, reports: Iterable[TaskReport | None]) -> bytes:
-    """The digest of a batch write, with the mark of the micro-batch that its tasks ran in."""
-    return digest + next((report.micro_batch for report in reports if report and report.micro_batch), b"")
-
-
 def commit_decision(
     reports: Sequence[TaskReport | None],
     *,
     begun: Enlistment | AlreadyCommitted | None = None,
     batch_id: int | None = None,
-    digest: bytes = b"",
+    facts: Facts = NO_FACTS,
     check_replay: bool = True,
     ends_empty: bool = False,
 ) -> End | Abort | None:
@@ -142,10 +116,9 @@ def commit_decision(
 
     `begun` is the coordinator's answer to the driver itself, in a batch write, or in a stream that settles a queue. The
     latter `ends_empty`: it also commits a micro-batch without rows. `batch_id` is the micro-batch that Spark commits.
-    `digest` is the digest of the offsets of a micro-batch, or the `written_digest` of a batch write. It is empty if it
-    is not known. With `check_replay`, a committed generation must have the same content. Raises
-    InconsistentWrite if the reports are not one whole attempt, and NotAReplay if the committed write has other content.
-    In both cases nothing is committed.
+    `facts` are those that a replay of this write has, too. With `check_replay`, a committed generation must have the
+    same ones. Raises InconsistentWrite if the reports are not one whole attempt, and NotAReplay if the committed write
+    is another one. In both cases nothing is committed.
     """
     parts = [report.part for report in reports if report is not None and report.part is not None]
     if any(report is None for report in reports):
@@ -160,10 +133,10 @@ def commit_decision(
             )
         before = next(part for part in (begun, *parts) if isinstance(part, AlreadyCommitted))
         if batch_id is None:
-            before, digest = _without_mark(before, digest)
+            check_other_run(before, facts)
         if check_replay:
-            differs = _OTHER_TOPICS if batch_id is None else _OTHER_OFFSETS
-            check_same_content(before, Contents(_rows(reports), digest), differs=differs, advice=_OTHER_WRITE)
+            advice = _OTHER_WRITE if batch_id is None else ""
+            check_same(before, facts, _rows(reports), is_stream=batch_id is not None, advice=advice)
         return None  # it was committed before, by another run
     if not ends_empty and (
         not enlistments or not _rows(reports)
@@ -176,47 +149,11 @@ def commit_decision(
     if [participant.producer_id for participant in winners] != [participant.producer_id for participant in enlistments]:
         raise InconsistentWrite(f"not every task of {attempt} has reported what it wrote")
     epochs = [part.coordinator_epoch for part in (*enlistments, begun) if isinstance(part, Enlistment)]
-    return End(attempt, winners, Contents(_rows(reports), digest), max(epochs))
+    return End(attempt, winners, Contents(_rows(reports), facts.stored()), max(epochs))
 
 
 def _rows(reports: Sequence[TaskReport | None]) -> int:
     return sum(report.rows for report in reports if report is not None)
-
-
-def check_same_content(before: AlreadyCommitted, now: Contents, *, differs: str, advice: str) -> None:
-    """Raises NotAReplay. It does not compare a fact that is not known of one of the two. `differs` tells how rows with
-    another digest differ, and `advice` what else may be the cause."""
-    held = before.contents
-    if held is None:
-        return
-    if held.rows != now.rows:
-        difference = f"the committed write has {held.rows} rows, and this write has {now.rows} rows"
-    elif held.offsets_digest and now.offsets_digest and held.offsets_digest != now.offsets_digest:
-        difference = f"the {held.rows} committed rows {differs} than the rows of this write"
-    else:
-        return
-    raise NotAReplay(
-        f"{before.attempt} is committed already, and this write is no replay of it: {difference}. Nothing is written "
-        "now. Perhaps somebody set the checkpoint back, or restored it: put the checkpoint back as it was after that "
-        f"batch, or begin with a new checkpoint behind the written records. {advice}. If this is the same work, and "
-        "it does not have the same number of rows each time, set checkReplay to false"
-    )
-
-
-def _without_mark(before: AlreadyCommitted, digest: bytes) -> tuple[AlreadyCommitted, bytes]:
-    """Both digests of a batch write, without the mark of the micro-batch. Raises NotAReplay if the marks are the same:
-    Spark runs a micro-batch once in a run of its query, so this is another write and no replay."""
-    if before.contents is None:
-        return before, digest[:_DIGEST_BYTES]
-    held = before.contents.offsets_digest
-    if digest[_DIGEST_BYTES:] and digest[_DIGEST_BYTES:] == held[_DIGEST_BYTES:]:
-        raise NotAReplay(
-            f"another write of this micro-batch has committed {before.attempt}, and this write would be taken for its "
-            "replay. Nothing is written now. Write both in one block of pyspark_minilog.transaction, which commits "
-            "all its writes at once, or give each write a transactionalId of its own"
-        )
-    contents = replace(before.contents, offsets_digest=held[:_DIGEST_BYTES])
-    return replace(before, contents=contents), digest[:_DIGEST_BYTES]
 
 
 def abort_decision(

@@ -10,7 +10,8 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark_minilog.helpers import option_texts
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from minilog.types import GroupMetadata
     from pyspark_minilog.block_folder import BlockFolder
     from pyspark_minilog.options import SinkOptions
+    from pyspark_minilog.replay_facts import Facts, MicroBatch
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,8 @@ class TransactionBlock:
     """The transaction of a `with` block. `transaction` makes it and describes it."""
 
     def __init__(self, spark: SparkSession, name: str, batch_id: int, options: Mapping[str, str]) -> None:
-        self._attempt = _attempt(spark, name, batch_id)
+        self._micro_batch, self._checkpoint = _micro_batch(spark)
+        self._attempt = _attempt(self._micro_batch, name, batch_id)
         self._given = dict(options)
         self._open: _OpenBlock | None = None
 
@@ -76,7 +79,7 @@ class TransactionBlock:
             raise InvalidTxnState(
                 "this block has begun before: call pyspark_minilog.transaction() again for another one"
             )
-        self._open = _OpenBlock.begin(self._attempt, self._given)
+        self._open = _OpenBlock.begin(self._attempt, self._given, self._micro_batch, self._checkpoint)
         return self
 
     def __exit__(
@@ -106,7 +109,8 @@ class TransactionBlock:
 
 
 class _OpenBlock:
-    """A block that has begun. `committed` is the coordinator's answer if an earlier run has committed the batch."""
+    """A block that has begun. `committed` is the coordinator's answer if an earlier run has committed the batch.
+    `of_batch` are the facts that Spark says of the micro-batch."""
 
     def __init__(
         self,
@@ -114,38 +118,48 @@ class _OpenBlock:
         folder: BlockFolder,
         joint: JointTransaction,
         committed: AlreadyCommitted | None,
+        of_batch: Facts,
         *,
+        in_query: bool,
         checks_replay: bool,
     ) -> None:
         self.folder = folder
         self.committed = committed
         self._attempt = attempt
         self._joint = joint
+        self._of_batch = of_batch
+        self._in_query = in_query
         self._checks_replay = checks_replay
         self._offsets: list[tuple[str, str, int, int]] = []
 
     @classmethod
-    def begin(cls, attempt: Attempt, given: Mapping[str, str]) -> Self:
-        """Enlist. Raises InvalidOption, MinilogError."""
+    def begin(cls, attempt: Attempt, given: Mapping[str, str], micro_batch: MicroBatch, checkpoint: str | None) -> Self:
+        """Enlist. Raises InvalidOption, NotAReplay, MinilogError. A program may leave out a batch that is committed, so
+        whose it is shows before the program sees it."""
         from minilog.sync.transaction import JointTransaction
         from minilog.transactions import AlreadyCommitted
         from pyspark_minilog.block_folder import BlockFolder
-        from pyspark_minilog.block_protocol import BegunBlock
+        from pyspark_minilog.block_protocol import BegunBlock, check_replayed_block
         from pyspark_minilog.block_writer import servers_of
         from pyspark_minilog.config_file import with_file
-        from pyspark_minilog.write_task import with_timeout
+        from pyspark_minilog.write_task import facts_of_batch, with_timeout
 
         options = _block_options(given)
+        assert attempt.generation is not None
+        facts = replace(facts_of_batch(micro_batch, options.checkpoint or checkpoint, attempt.generation), run=b"")
         folder, joint = BlockFolder.create(), JointTransaction(with_file(with_timeout(options)))
         try:
             answer = _enlist(joint, attempt)
             committed = answer if isinstance(answer, AlreadyCommitted) else None
+            if committed is not None and options.check_replay:
+                check_replayed_block(committed, facts, rows=None)
             folder.open(BegunBlock(attempt, committed is not None, servers_of(options)))
         except BaseException:
             joint.close()
             folder.remove()
             raise
-        return cls(attempt, folder, joint, committed, checks_replay=options.check_replay)
+        in_query = micro_batch.query_id is not None
+        return cls(attempt, folder, joint, committed, facts, in_query=in_query, checks_replay=options.check_replay)
 
     def commit_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, int]) -> None:
         group_id = group if isinstance(group, str) else group.group_id
@@ -158,14 +172,14 @@ class _OpenBlock:
         known."""
         from minilog.transactions import TransactionOutcome
         from pyspark_minilog.block_protocol import check_replayed_block, joint_end
+        from pyspark_minilog.write_task import tell_of_a_replay
 
         begun_count, writes = self.folder.close()
-        end = joint_end(self._attempt, begun_count, writes, self._offsets)
+        end, facts = joint_end(self._attempt, begun_count, writes, self._offsets, self._of_batch)
         if self.committed is not None:
             if begun_count and self._checks_replay:
-                check_replayed_block(self.committed, end.contents)
-            sentence = "an earlier run committed %s: this run does not write its %s rows again"
-            logger.warning(sentence, self._attempt, end.contents.rows)
+                check_replayed_block(self.committed, facts, end.contents.rows)
+            tell_of_a_replay(self._attempt, end.contents.rows, knows_offsets=bool(facts.offsets) or not self._in_query)
             return
         outcome = self._joint.commit(end.winners, end.contents, coordinator_epoch=end.coordinator_epoch)
         if outcome is not TransactionOutcome.COMMITTED:
@@ -195,8 +209,9 @@ class _OpenBlock:
             self.folder.remove()
 
 
-def _attempt(spark: SparkSession, name: str, batch_id: int) -> Attempt:
-    """Raises InvalidOption if name or number cannot name a transaction."""
+def _attempt(micro_batch: MicroBatch, name: str, batch_id: int) -> Attempt:
+    """Raises InvalidOption if name or number cannot name a transaction. In a foreachBatch the run is Spark's run of the
+    query: the coordinator knows a later one, and refuses this one from then on."""
     from pyspark_minilog.block_protocol import block_attempt
     from pyspark_minilog.errors import InvalidOption
 
@@ -207,20 +222,33 @@ def _attempt(spark: SparkSession, name: str, batch_id: int) -> Attempt:
             f"a block of pyspark_minilog.transaction needs a whole number of 0 or more, not {batch_id!r}: give the "
             "batch id of foreachBatch"
         )
-    return block_attempt(name.strip(), batch_id, _run_id(spark) or str(uuid.uuid4()), os.urandom(16))
+    run_id = str(uuid.UUID(micro_batch.run_id)) if micro_batch.run and micro_batch.run_id else str(uuid.uuid4())
+    return block_attempt(name.strip(), batch_id, run_id, os.urandom(16))
 
 
-def _run_id(spark: SparkSession) -> str | None:
-    """Spark's id of this run of the query, in a foreachBatch. With it the coordinator knows a later run of the query,
-    and refuses this one from then on. A session of Spark Connect has no such id."""
-    from pyspark_minilog.write_task import QUERY_ID, RUN_ID
+def _micro_batch(spark: SparkSession) -> tuple[MicroBatch, str | None]:
+    """The micro-batch of the foreachBatch that the block runs in, and the folder of its query's checkpoint, as far as
+    Spark says them. A session of Spark Connect says nothing."""
+    from pyspark_minilog.replay_facts import MicroBatch
+    from pyspark_minilog.write_task import BATCH_ID, QUERY_ID, RUN_ID
 
     context = getattr(spark, "sparkContext", None)
-    if context is None or context.getLocalProperty(QUERY_ID) is None:
-        return None
+    query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+    if context is None or query_id is None:
+        return MicroBatch(), None
+    micro_batch = MicroBatch(query_id, context.getLocalProperty(BATCH_ID), context.getLocalProperty(RUN_ID))
+    return micro_batch, _checkpoint(spark, query_id)
+
+
+def _checkpoint(spark: Any, query_id: str) -> str | None:
+    """The folder of a running query's checkpoint. Spark has no public call for it, and another version may lack this
+    one. Then the folder is not known."""
     try:
-        return str(uuid.UUID(context.getLocalProperty(RUN_ID) or ""))
-    except ValueError:  # the program has set another job group
+        named = spark.sparkContext._jvm.java.util.UUID.fromString(query_id)
+        running = spark._jsparkSession.sharedState().activeStreamingQueries().get(named)
+        return str(running.resolvedCheckpointRoot())
+    except Exception as error:  # whatever it is, the block does not depend on it
+        logger.debug("the checkpoint of query %s is not known: %s", query_id, error)
         return None
 
 

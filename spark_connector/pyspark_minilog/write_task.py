@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pyspark_minilog.checkpoint import offsets_digest
+from pyspark_minilog.checkpoint import offsets_digest, query_id
 from pyspark_minilog.error_display import hides_traceback
+from pyspark_minilog.errors import refused
 from pyspark_minilog.old_rows import NEW_MS, older, oldest_us, too_old
 from pyspark_minilog.options import SinkOptions
+from pyspark_minilog.replay_facts import Facts, MicroBatch, facts_of_offsets, facts_of_rows
 from pyspark_minilog.sink import SinkPlan
 from pyspark_minilog.sink_protocol import (
     Abort,
@@ -32,10 +34,7 @@ from pyspark_minilog.sink_protocol import (
     abort_decision,
     batch_attempt,
     commit_decision,
-    micro_batch_mark,
-    of_micro_batch,
     stream_attempt,
-    written_digest,
 )
 from pyspark_minilog.task_login import TaskLogin, as_task, task_login
 from pyspark_minilog.task_part import TaskPart
@@ -127,18 +126,19 @@ class BatchWriter(DataSourceArrowWriter):
                 report = drained(self._plan, iterator, self._begun)
             case begun:
                 report = write_part(options, self._plan, iterator, begun.attempt, expires=True)
-        return Written(replace(report, micro_batch=_micro_batch()))
+        return Written(replace(report, micro_batch=_micro_batch_of_task()))
 
     @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all rows visible. Raises MinilogError, and UnknownOutcome if the outcome is not known."""
         reports = reports_of(messages)
         options = self._options
-        digest = of_micro_batch(written_digest(self._plan.columns, topic_ids(options, reports)), reports)
-        _carry_out(
-            options, commit_decision(reports, begun=self._begun, digest=digest, check_replay=options.check_replay)
-        )
-        _tell_of_a_replay(reports)
+        facts = facts_of_rows(self._plan.columns, topic_ids(options, reports))
+        micro_batch = next((report.micro_batch for report in reports if report and report.micro_batch), None)
+        if micro_batch is not None:
+            facts = facts.of(facts_of_batch(micro_batch, options.checkpoint, options.transaction_version))
+        _carry_out(options, commit_decision(reports, begun=self._begun, facts=facts, check_replay=options.check_replay))
+        _tell_of_a_replay(reports, facts, in_query=bool(micro_batch and micro_batch.query_id))
         tell_of_old_rows(options, reports)
 
     @hides_traceback
@@ -173,20 +173,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the micro-batch visible, once. Raises MinilogError, UnknownOutcome."""
         reports, options = reports_of(messages), self._options
-        if options.settle_queue is not None:
-            from pyspark_minilog.queue_settlement import commit_settled
+        if options.exactly_once:
+            facts = facts_of_rows(self._plan.columns, topic_ids(options, reports))
+            if options.settle_queue is not None:
+                from pyspark_minilog.queue_settlement import commit_settled
 
-            commit_settled(options, reports, batchId, _carry_out)
-            _tell_of_a_replay(reports)
-        elif options.exactly_once:
-            decision = commit_decision(
-                reports,
-                batch_id=batchId,
-                digest=offsets_digest(options.checkpoint, batchId),
-                check_replay=options.check_replay,
-            )
-            _carry_out(options, decision)
-            _tell_of_a_replay(reports)
+                commit_settled(options, reports, batchId, facts, _carry_out)
+                _tell_of_a_replay(reports, facts, in_query=False)  # it compares them, or raises
+            else:
+                facts = replace(facts, offsets=facts_of_offsets(offsets_digest(options.checkpoint, batchId)))
+                check = options.check_replay
+                _carry_out(options, commit_decision(reports, batch_id=batchId, facts=facts, check_replay=check))
+                _tell_of_a_replay(reports, facts, in_query=True)
         tell_of_old_rows(options, reports)
 
     @hides_traceback
@@ -332,14 +330,15 @@ def _task(first_task: int) -> int | None:
     return None if context is None else first_task + context.partitionId()
 
 
-def _micro_batch() -> bytes:
-    """The mark of the micro-batch whose foreachBatch this task writes for, or nothing."""
+def _micro_batch_of_task() -> MicroBatch:
+    """The micro-batch whose foreachBatch this task writes for, if Spark says it. A session of Spark Connect says
+    nothing."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
-        return b""
-    return micro_batch_mark(context.getLocalProperty(RUN_ID), context.getLocalProperty(BATCH_ID))
+        return MicroBatch()
+    return MicroBatch(*(context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)))
 
 
 def drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], committed: AlreadyCommitted) -> TaskReport:
@@ -356,6 +355,19 @@ def drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], commi
 
 def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport | None]:
     return [message.report if isinstance(message, Written) else None for message in messages]
+
+
+def facts_of_batch(micro_batch: MicroBatch, checkpoint: str | None, number: int) -> Facts:
+    """The facts of the micro-batch that a write or a block is for. `checkpoint` is the option checkpointLocation, and
+    `number` the number of the write or of the block. Raises InvalidOption for the checkpoint of another query."""
+    of_checkpoint = query_id(checkpoint)
+    if micro_batch.query_id is None and of_checkpoint is not None:
+        micro_batch = MicroBatch(of_checkpoint, str(number))
+    if of_checkpoint not in (None, micro_batch.query_id):
+        remedy = "it is the checkpoint of another query. Give the one of the query that this write is for"
+        raise refused("checkpointLocation", checkpoint, remedy)
+    offsets = offsets_digest(checkpoint, int(micro_batch.batch_id)) if micro_batch.batch_id else b""
+    return Facts(whose=micro_batch.whose, offsets=facts_of_offsets(offsets), run=micro_batch.run)
 
 
 def topic_ids(options: SinkOptions, reports: Sequence[TaskReport | None]) -> set[bytes]:
@@ -412,8 +424,7 @@ def tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None])
         logger.warning("%s", sentence)
 
 
-def _tell_of_a_replay(reports: Sequence[TaskReport | None]) -> None:
-    """Warn that the rows were not written again, which is correct."""
+def _tell_of_a_replay(reports: Sequence[TaskReport | None], facts: Facts, *, in_query: bool) -> None:
     from minilog.transactions import AlreadyCommitted
 
     replayed = [
@@ -421,7 +432,18 @@ def _tell_of_a_replay(reports: Sequence[TaskReport | None]) -> None:
     ]
     if replayed:
         rows, attempt = sum(count for count, _ in replayed), replayed[0][1]
-        logger.warning("an earlier run committed %s: this run does not write its %s rows again", attempt, rows)
+        tell_of_a_replay(attempt, rows, knows_offsets=bool(facts.offsets) or not in_query)
+
+
+def tell_of_a_replay(attempt: Attempt, rows: int, *, knows_offsets: bool) -> None:
+    """Warn that the rows were not written again, which is correct for a replay."""
+    logger.warning("an earlier run committed %s: this run does not write its %s rows again", attempt, rows)
+    if not knows_offsets:
+        logger.warning(
+            "the offsets of %s are not compared with the committed ones, since the driver cannot read them: give "
+            "checkpointLocation, a folder of the driver's machine, as an option of the write",
+            attempt,
+        )
 
 
 def _give_up(options: SinkOptions, decision: Abort | None) -> None:

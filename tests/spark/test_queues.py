@@ -43,6 +43,31 @@ def test_each_message_has_its_row_once_over_all_runs_of_a_query(kit: Kit, tmp_pa
         assert unsettled(kit.admin.describe_queue(queue)) == 0
 
 
+def named(kit: Kit, name: str, **options: str) -> DataFrame:
+    reader = kit.spark.readStream.format("minilog").option("bootstrap.servers", kit.servers)
+    return reader.options(**options).name(name).load()
+
+
+def test_sources_with_names_settle_too(kit: Kit, tmp_path: pathlib.Path) -> None:
+    """Spark writes the second form of its offset log for them, as with offsetLog.formatVersion=2."""
+    source, other, sink, queue = kit.topic(PARTITIONS), kit.topic(), kit.topic(2), kit.new_name()
+    option = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+    kit.spark.conf.set(option, "true")
+    try:
+        for run in ("one", "two"):
+            kit.send(source, [f"{run}-{number}" for number in range(40)])
+            kit.send(other, [f"{run}-other"])
+            leased = named(kit, "orders", subscribe=source, queue=queue)
+            read = named(kit, "others", subscribe=other, startingOffsets="earliest")
+            finish(start_settling(kit, leased.union(read), sink, queue, tmp_path / "checkpoint"))
+            assert (tmp_path / "checkpoint" / "offsets" / "0").read_text().startswith("v2")
+    finally:
+        kit.spark.conf.set(option, "false")
+    expected = [f"{run}-{number}" for run in ("one", "two") for number in (*range(40), "other")]
+    assert values(kit.read(subscribe=sink)) == sorted(expected)
+    assert unsettled(kit.admin.describe_queue(queue)) == 0
+
+
 def test_a_failed_batch_of_another_sink_reads_nothing_after_its_lock_and_the_next_one_has_its_messages(
     kit: Kit, tmp_path: pathlib.Path
 ) -> None:

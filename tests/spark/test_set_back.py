@@ -4,13 +4,17 @@ refused, with both numbers, and never dropped in silence."""
 from __future__ import annotations
 
 import pathlib
+import shutil
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tests.spark.kit import Kit, finish, forget_from, values
+import pyspark_minilog
+from minilog import schema_from_ddl
+from tests.spark.kit import Kit, finish, forget_from, run_available, values
+from tests.spark.typed_kit import typed_topic
 
 
 def copy(
@@ -19,7 +23,8 @@ def copy(
     """One AvailableNow run from topic to topic, of at most so many records a batch; raises what the query raises."""
     frame = kit.read_stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=limit).select("value")
     frame = frame if change is None else change(frame)
-    writer: Any = frame.writeStream.format("minilog").option("bootstrap.servers", kit.servers).option("topic", sink)
+    writer: Any = frame.writeStream.format("minilog").option("bootstrap.servers", kit.servers)
+    writer = writer.option("topic", sink) if sink else writer
     for name, value in options.items():
         writer = writer.option(name, str(value))
     finish(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
@@ -104,3 +109,117 @@ def test_a_re_run_of_a_named_write_with_other_rows_is_refused(kit: Kit) -> None:
         with pytest.raises(Exception, match=f"has 5 rows, and this write has {count} rows"):
             write(count)
     assert len(values(kit.read(subscribe=topic))) == 5
+
+
+class TestAnotherTarget:
+    """The batch is the same, and goes somewhere else: its rows are written, or refused."""
+
+    @pytest.mark.parametrize("names_topic_by_row", [False, True])
+    def test_a_topic_that_was_made_anew_is_refused(
+        self, kit: Kit, tmp_path: pathlib.Path, names_topic_by_row: bool
+    ) -> None:
+        source, sink = kit.topic(), kit.topic()
+        option = "" if names_topic_by_row else sink
+
+        def by_row(frame: DataFrame) -> DataFrame:
+            return frame.withColumn("topic", f.lit(sink)) if names_topic_by_row else frame
+
+        kit.send(source, ["a", "b"])
+        copy(kit, source, option, str(tmp_path), change=by_row)
+        kit.delete(sink)
+        kit.topic(name=sink)
+        set_back(tmp_path, 0)
+        with pytest.raises(Exception, match="the 2 committed rows went to other topics than the rows of this write"):
+            copy(kit, source, option, str(tmp_path), change=by_row)
+        assert values(kit.read(subscribe=sink)) == []
+
+    def test_a_copied_checkpoint_that_writes_to_another_topic_is_refused(
+        self, kit: Kit, tmp_path: pathlib.Path
+    ) -> None:
+        source, sink, other = kit.topic(), kit.topic(), kit.topic()
+        kit.send(source, ["a", "b"])
+        copy(kit, source, sink, str(tmp_path / "first"))
+        shutil.copytree(tmp_path / "first", tmp_path / "second")
+        set_back(tmp_path / "second", 0)
+        with pytest.raises(Exception, match=r"went to other topics .* begin with a new checkpoint at the offsets of"):
+            copy(kit, source, other, str(tmp_path / "second"))
+        assert values(kit.read(subscribe=other)) == []
+
+    def test_so_are_other_columns_of_a_topic_with_a_schema(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = kit.topic(), typed_topic(kit, schema_from_ddl("name string, size int"))
+        kit.send(source, ["a", "b"])
+
+        def narrow(frame: DataFrame) -> DataFrame:
+            return frame.select(f.col("value").cast("string").alias("name"))
+
+        copy(kit, source, sink, str(tmp_path), change=narrow)
+        forget_from(tmp_path, "commits", 0)
+        copy(kit, source, sink, str(tmp_path), change=narrow)  # a replay
+        forget_from(tmp_path, "commits", 0)
+        with pytest.raises(Exception, match="the 2 committed rows have other columns than the rows of this write"):
+            copy(kit, source, sink, str(tmp_path), change=lambda frame: narrow(frame).withColumn("size", f.lit(1)))
+        assert [row["size"] for row in kit.read(subscribe=sink).collect()] == [None, None]
+
+
+class InBatches:
+    """A query whose function writes each batch by itself, or in a block, under a name."""
+
+    def __init__(self, kit: Kit, in_block: bool) -> None:
+        self.kit, self.in_block = kit, in_block
+        self.sink = kit.topic()
+        self.skips = False
+        self.options: dict[str, str] = {}
+
+    def take(self, batch: DataFrame, batch_id: int) -> None:
+        batch = batch.select("value")
+        if not self.in_block:
+            options = {"transactionalId": "job", "transactionVersion": str(batch_id), **self.options}
+            self.write(batch, {"bootstrap.servers": self.kit.servers, **options})
+            return
+        servers = self.kit.servers
+        name = f"{self.sink}-block"
+        with pyspark_minilog.transaction(
+            self.kit.spark, name, batch_id, bootstrap_servers=servers, **self.options
+        ) as tx:
+            if not (self.skips and tx.is_committed):
+                self.write(batch, tx.options)
+
+    def write(self, batch: DataFrame, options: dict[str, str]) -> None:
+        batch.write.format("minilog").options(**options).option("topic", self.sink).mode("append").save()
+
+    def run(self, source: str, checkpoint: pathlib.Path, limit: int = 4) -> None:
+        frame = self.kit.read_stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
+        run_available(frame, self.take, checkpoint)
+
+
+@pytest.mark.parametrize("in_block", [False, True])
+class TestForeachBatch:
+    def test_a_new_checkpoint_under_the_old_name_is_refused_and_a_replay_is_not(
+        self, kit: Kit, tmp_path: pathlib.Path, in_block: bool
+    ) -> None:
+        source, query = kit.topic(), InBatches(kit, in_block)
+        kit.send(source, ["a", "b"])
+        query.run(source, tmp_path / "first")
+        forget_from(tmp_path / "first", "commits", 0)
+        query.run(source, tmp_path / "first")
+        later = kit.topic()
+        kit.send(later, ["c", "d"])
+        for query.skips in (False, True):
+            with pytest.raises(Exception, match=r"belong to another query.*one with a new checkpoint, uses the name"):
+                query.run(later, tmp_path / "second")
+        assert values(kit.read(subscribe=query.sink)) == ["a", "b"]
+
+    def test_so_are_as_many_rows_at_other_offsets_where_the_checkpoint_is_known(
+        self, kit: Kit, tmp_path: pathlib.Path, in_block: bool
+    ) -> None:
+        source, query = kit.topic(partitions=2), InBatches(kit, in_block)
+        query.options = {} if in_block else {"checkpointLocation": str(tmp_path)}
+        kit.send(source, ["a", "b", "c", "d"], partition=0)
+        kit.send(source, ["e", "f", "g", "h"], partition=1)
+        query.run(source, tmp_path)
+        set_back(tmp_path, 1)
+        kit.send(source, [str(number) for number in range(60)], partition=1)
+        for query.skips in (False, True):
+            with pytest.raises(Exception, match="the 4 committed rows come from other offsets"):
+                query.run(source, tmp_path)
+        assert values(kit.read(subscribe=query.sink)) == list("abcdefgh")

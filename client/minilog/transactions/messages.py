@@ -62,7 +62,8 @@ class Enlistment:
 class Contents:
     """What a generation holds, by which a replay is known: the same however its rows are ordered and cut into tasks.
 
-    `offsets_digest`: of the offsets that the rows were read from, at most 64 bytes; empty where nobody knows them.
+    `offsets_digest`: of the offsets that the rows were read from and of other facts about them, at most 64 bytes. Only
+    who commits knows its form. Empty: nothing is known.
     """
 
     rows: int

@@ -241,7 +241,9 @@ class GenerationContents(_message.Message):
     OFFSETS_DIGEST_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
     offsets_digest: _builtins.bytes
-    """Of the offsets that the rows were read from, by any function; empty: not known. At most 64 bytes."""
+    """Of the offsets that the rows were read from, and of other facts, in a form of who commits; empty: not known. At most
+    64 bytes.
+    """
     def __init__(
         self,
         *,

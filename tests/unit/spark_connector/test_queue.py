@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import pathlib
 import uuid
+from dataclasses import replace
 
 import pytest
 
 from minilog.transactions import AlreadyCommitted, Contents, Enlistment
 from minilog.v1 import common_pb2, queue_pb2
-from pyspark_minilog.checkpoint import digest_of, offset_lines, offsets_digest
+from pyspark_minilog.checkpoint import BatchOffsets, UnknownForm, batch_offsets, offsets_digest, read_offsets
 from pyspark_minilog.errors import InvalidOption, NotAReplay
 from pyspark_minilog.offsets import Partition, SourceOffset
 from pyspark_minilog.options import (
@@ -22,8 +23,9 @@ from pyspark_minilog.options import (
 from pyspark_minilog.planned_batches import BatchState, forget_batch, note_batch, noted_batch
 from pyspark_minilog.planning import PlannedRange
 from pyspark_minilog.queue_offsets import LeasedRange, QueueLease, QueueOffset, gathered_parts, leased_ranges
-from pyspark_minilog.queue_replay import UNSETTLED, Commitment, is_read_again
-from pyspark_minilog.queue_settlement import compared_digest, queue_batch
+from pyspark_minilog.queue_replay import Commitment, is_read_again
+from pyspark_minilog.queue_settlement import queue_batch
+from pyspark_minilog.replay_facts import NO_FACTS, facts_of_offsets, facts_of_rows
 from pyspark_minilog.sink_protocol import Abort, End, TaskReport, commit_decision, stream_attempt
 
 ORDERS_ID, BILLS_ID = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
@@ -114,58 +116,66 @@ class TestBatches:
     OTHER = '{"__topic_ids": {}, "flights": {"0": 7}}'
     LINE = json.dumps(OFFSET.to_json())
 
-    def test_it_is_the_line_of_the_queue_that_differs_from_the_line_before(self) -> None:
-        before = [self.OTHER, json.dumps(QueueOffset("jobs").to_json())]
-        batch = queue_batch("jobs", [self.OTHER, self.LINE], before)
+    def batch(self, *offsets: str) -> BatchOffsets:
+        return BatchOffsets(offsets, b"digest")
+
+    def test_it_is_the_offset_of_the_queue_that_differs_from_the_one_before(self) -> None:
+        before = self.batch(self.OTHER, json.dumps(QueueOffset("jobs").to_json()))
+        batch = queue_batch("jobs", self.batch(self.OTHER, self.LINE), before)
         assert batch.leased == QueueOffset.from_json(OFFSET.to_json())
-        assert batch.digest == digest_of([self.OTHER, self.LINE])
+        assert batch.digest == b"digest"
 
     def test_a_batch_in_which_other_sources_alone_have_news_has_no_messages(self) -> None:
-        assert queue_batch("jobs", ["-", self.LINE], [self.OTHER, self.LINE]).leased is None
+        assert queue_batch("jobs", self.batch("-", self.LINE), self.batch(self.OTHER, self.LINE)).leased is None
 
     def test_the_first_batch_has_no_batch_before_it(self) -> None:
-        assert queue_batch("jobs", [self.LINE], None).leased is not None
+        assert queue_batch("jobs", self.batch(self.LINE), None).leased is not None
 
     def test_one_source_must_read_the_queue(self) -> None:
         with pytest.raises(InvalidOption, match="no source of the query reads this queue"):
-            queue_batch("others", [self.OTHER, "-", "7", self.LINE], None)
+            queue_batch("others", self.batch(self.OTHER, "-", "7", self.LINE), None)
         with pytest.raises(InvalidOption, match="2 sources of the query read this queue"):
-            queue_batch("jobs", [self.LINE, self.LINE], None)
+            queue_batch("jobs", self.batch(self.LINE, self.LINE), None)
 
-    def test_the_offsets_are_those_of_the_file(self, tmp_path: pathlib.Path) -> None:
+    @pytest.mark.parametrize(("form", "names"), [("v1", ("", "")), ("v2", ("0:", "orders:"))])
+    def test_the_offsets_are_those_of_the_file_in_both_of_sparks_forms(
+        self, tmp_path: pathlib.Path, form: str, names: tuple[str, str]
+    ) -> None:
         written = tmp_path / "offsets" / "3"
         written.parent.mkdir()
-        written.write_text(f'v1\n{{"batchWatermarkMs":0}}\n-\n{self.LINE}')
+        written.write_text(f'{form}\n{{"batchWatermarkMs":0}}\n{names[0]}-\n{names[1]}{self.LINE}')
         for checkpoint in (str(tmp_path), f"file:{tmp_path}", f"file://{tmp_path}"):
-            assert offset_lines(checkpoint, 3) == ["-", self.LINE]
-            assert offset_lines(checkpoint, 2) is None
-        assert digest_of(["-", self.LINE]) == offsets_digest(str(tmp_path), 3)
-        written.write_text("v9\n{}\n-")
-        with pytest.raises(ValueError, match="this version reads v1"):
-            offset_lines(str(tmp_path), 3)
+            read = batch_offsets(checkpoint, 3)
+            assert read == BatchOffsets(("-", self.LINE), offsets_digest(str(tmp_path), 3))
+            assert batch_offsets(checkpoint, 2) is None
+        assert read is not None
+        assert queue_batch("jobs", read, self.batch("-", "-")).leased == QueueOffset.from_json(OFFSET.to_json())
+
+    def test_a_form_that_is_not_known_is_told_from_a_file_that_is_damaged(self) -> None:
+        with pytest.raises(UnknownForm, match="v9"):
+            read_offsets(b"v9\n{}\n-")
+        with pytest.raises(ValueError, match="has no name of a source: -"):
+            read_offsets(b"v2\n{}\n-")
 
 
 class TestDecisions:
     def test_a_batch_without_rows_is_committed_where_it_settles(self) -> None:
         decision = commit_decision([TaskReport(0, attempt=ATTEMPT)], begun=BEGUN, batch_id=7, ends_empty=True)
-        assert decision == End(ATTEMPT, (), Contents(0), 3)
+        assert decision == End(ATTEMPT, (), Contents(0, NO_FACTS.stored()), 3)
         assert commit_decision([TaskReport(0)], begun=BEGUN, batch_id=7) == Abort(ATTEMPT, 3)
 
-    def test_a_batch_whose_locks_had_ended_is_committed_as_one_that_settles_nothing(self) -> None:
-        assert compared_digest(b"digest", BEGUN, reads=True) == b"digest"
-        assert compared_digest(b"digest", BEGUN, reads=False) == b"digest" + UNSETTLED
-
-    @pytest.mark.parametrize("mark", [b"", UNSETTLED])
-    def test_a_replay_has_the_same_offsets_and_rows_settled_or_not(self, mark: bytes) -> None:
-        before = AlreadyCommitted(ATTEMPT, Contents(4, b"digest" + mark))
-        digest = compared_digest(b"digest", before, reads=False)
-        reports = [TaskReport(4, before)]
-        assert commit_decision(reports, begun=before, batch_id=7, digest=digest, ends_empty=True) is None
+    @pytest.mark.parametrize("held", [True, False])
+    @pytest.mark.parametrize("now", [True, False])
+    def test_a_replay_has_the_same_offsets_and_rows_settled_or_not(self, held: bool, now: bool) -> None:
+        facts = replace(facts_of_rows(["value"], [b"t" * 16]), offsets=facts_of_offsets(b"d" * 32))
+        before = AlreadyCommitted(ATTEMPT, Contents(4, replace(facts, settles=held).stored()))
+        reports, facts = [TaskReport(4, before)], replace(facts, settles=now)
+        assert commit_decision(reports, begun=before, batch_id=7, facts=facts, ends_empty=True) is None
         with pytest.raises(NotAReplay):
-            commit_decision([TaskReport(3, before)], begun=before, batch_id=7, digest=digest, ends_empty=True)
-        other = compared_digest(b"other", before, reads=False)
-        with pytest.raises(NotAReplay):
-            commit_decision(reports, begun=before, batch_id=7, digest=other, ends_empty=True)
+            commit_decision([TaskReport(3, before)], begun=before, batch_id=7, facts=facts, ends_empty=True)
+        other = replace(facts, offsets=facts_of_offsets(b"o" * 32))
+        with pytest.raises(NotAReplay, match="come from other offsets"):
+            commit_decision(reports, begun=before, batch_id=7, facts=other, ends_empty=True)
 
     def test_source_and_sink_of_a_driver_learn_of_each_other(self, tmp_path: pathlib.Path) -> None:
         driver = {"SPARK_LOCAL_DIRS": f"{tmp_path}/one,{tmp_path}/two"}

@@ -11,6 +11,7 @@ import pytest
 from minilog.transactions.messages import AlreadyCommitted, Attempt, Contents, Enlistment, Winner, WrittenPartition
 from pyspark_minilog.checkpoint import offsets_digest, query_id
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
+from pyspark_minilog.replay_facts import Facts, MicroBatch, facts_of_rows
 from pyspark_minilog.sink_protocol import (
     Abort,
     End,
@@ -19,10 +20,7 @@ from pyspark_minilog.sink_protocol import (
     attempt_mark,
     batch_attempt,
     commit_decision,
-    micro_batch_mark,
-    of_micro_batch,
     stream_attempt,
-    written_digest,
 )
 
 ATTEMPT = stream_attempt("query", 7, "run", b"attempt")
@@ -123,12 +121,15 @@ class TestCommit:
 
 
 class TestReplays:
-    """A checkpoint that was set back by one batch asks for the committed generation, as a replay does."""
+    """A checkpoint that was set back by one batch asks for the committed generation, as a replay does. The facts that
+    are compared have their tests in test_replay_facts.py."""
 
-    def test_rows_and_offsets_are_kept_with_what_is_committed(self) -> None:
-        decision = commit_decision([wrote(1), EMPTY, wrote(2)], batch_id=7, digest=b"d")
+    FACTS = facts_of_rows(["value"], [b"a" * 16])
+
+    def test_rows_and_facts_are_kept_with_what_is_committed(self) -> None:
+        decision = commit_decision([wrote(1), EMPTY, wrote(2)], batch_id=7, facts=self.FACTS)
         assert isinstance(decision, End)
-        assert decision.contents == Contents(20, b"d")
+        assert decision.contents == Contents(20, self.FACTS.stored())
 
     def test_other_numbers_of_rows_are_refused_with_both(self) -> None:
         reports = [already(2, Contents(4)), already(3, Contents(4)), EMPTY]
@@ -138,24 +139,14 @@ class TestReplays:
         ):
             commit_decision(reports, batch_id=7)
 
-    def test_so_are_as_many_rows_of_other_offsets(self) -> None:
-        with pytest.raises(NotAReplay, match="the 4 committed rows come from other offsets"):
-            commit_decision([already(4, Contents(4, b"one"))], batch_id=7, digest=b"other")
-
-    @pytest.mark.parametrize(("held", "now"), [(b"one", b"one"), (b"", b"one"), (b"one", b"")])
-    def test_the_same_rows_are_a_replay_also_where_offsets_are_not_known(self, held: bytes, now: bytes) -> None:
-        reports = [already(1, Contents(4, held)), already(3, Contents(4, held))]
-        assert commit_decision(reports, batch_id=7, digest=now) is None
-
-    def test_a_batch_write_to_other_topics_or_columns_is_none(self) -> None:
-        held = written_digest(["key", "value"], [b"a" * 16, b"b" * 16])
-        assert held == written_digest(["value", "key"], [b"b" * 16, b"a" * 16, b"b" * 16])
-        for other in (written_digest(["value"], [b"a" * 16, b"b" * 16]), written_digest(["key", "value"], [b"a" * 16])):
-            with pytest.raises(
-                NotAReplay, match="the 4 committed rows went to other topics, or have other columns, than"
-            ):
-                commit_decision([already(4, Contents(4, held))], digest=other)
-        assert commit_decision([already(4, Contents(4, held))], digest=held) is None
+    @pytest.mark.parametrize("batch_id", [7, None])
+    def test_so_are_as_many_rows_that_another_fact_tells_from_them(self, batch_id: int | None) -> None:
+        held = Contents(4, self.FACTS.stored())
+        reports = [already(1, held), already(3, held)]
+        assert commit_decision(reports, batch_id=batch_id, facts=self.FACTS) is None
+        other = facts_of_rows(["value"], [b"b" * 16])
+        with pytest.raises(NotAReplay, match="the 4 committed rows went to other topics than the rows of this write"):
+            commit_decision(reports, batch_id=batch_id, facts=other)
 
     def test_what_was_committed_without_saying_what_it_holds_is_not_compared(self) -> None:
         assert commit_decision([already(4, None)], batch_id=7) is None
@@ -164,47 +155,24 @@ class TestReplays:
         assert commit_decision([already(5, Contents(4))], batch_id=7, check_replay=False) is None
 
     def test_a_batch_write_without_rows_is_no_re_run_of_one_that_had_some(self) -> None:
-        with pytest.raises(NotAReplay, match="the committed write has 5 rows, and this write has 0 rows"):
-            commit_decision([EMPTY], begun=AlreadyCommitted(ATTEMPT, Contents(5)))
+        held = AlreadyCommitted(ATTEMPT, Contents(5, self.FACTS.stored()))
+        with pytest.raises(NotAReplay, match=r"the committed write has 5 rows, and this write has 0 rows\."):
+            commit_decision([EMPTY], begun=held, facts=facts_of_rows(["value"], []))
 
-
-class TestTwoWritesOfAMicroBatch:
-    """They would look like a write and its replay, if they have as many rows, the same columns and the same topic."""
-
-    RUNS = ("48f69cd2-d387-4522-a678-ca482945e4de", "4ac46c70-3197-4961-a99a-423ce3e641e4")
-    WRITTEN = written_digest(["value"], [b"a" * 16])
-
-    def mark(self, run: int = 0, batch: str = "7") -> bytes:
-        return micro_batch_mark(self.RUNS[run], batch)
-
-    def test_the_second_one_is_refused(self) -> None:
-        digest = of_micro_batch(self.WRITTEN, [EMPTY, TaskReport(4, micro_batch=self.mark())])
+    def test_the_second_write_of_a_micro_batch_is_refused(self) -> None:
+        """It would look like a replay of the first one. No option lets it pass."""
+        facts = replace(self.FACTS, run=MicroBatch("q", "7", "48f69cd2-d387-4522-a678-ca482945e4de").run)
+        held = already(4, Contents(4, facts.stored()))
         with pytest.raises(NotAReplay, match=r"another write of this micro-batch.*pyspark_minilog\.transaction"):
-            commit_decision([already(4, Contents(4, digest))], digest=digest, check_replay=False)
+            commit_decision([held], facts=facts, check_replay=False)
+        later = replace(facts, run=MicroBatch("q", "7", "4ac46c70-3197-4961-a99a-423ce3e641e4").run)
+        assert later != facts
+        assert commit_decision([held], facts=later) is None
 
-    @pytest.mark.parametrize(("run", "batch"), [(1, "7"), (0, "8")])
-    def test_another_run_of_the_query_replays_it(self, run: int, batch: str) -> None:
-        held = Contents(4, self.WRITTEN + self.mark())
-        assert commit_decision([already(4, held)], digest=self.WRITTEN + self.mark(run, batch)) is None
-
-    def test_and_so_does_a_write_of_no_micro_batch(self) -> None:
-        for held, now in ((self.WRITTEN, self.WRITTEN + self.mark()), (self.WRITTEN + self.mark(), self.WRITTEN)):
-            assert commit_decision([already(4, Contents(4, held))], digest=now) is None
-
-    @pytest.mark.parametrize(("group", "batch"), [(None, "7"), ("my jobs", "7"), (RUNS[0], None)])
-    def test_a_job_group_of_the_program_names_no_micro_batch(self, group: str | None, batch: str | None) -> None:
-        assert micro_batch_mark(group, batch) == b""
-        assert of_micro_batch(self.WRITTEN, [TaskReport(4, micro_batch=b""), None]) == self.WRITTEN
-
-    def test_what_a_stream_has_behind_its_digest_is_no_mark(self) -> None:
-        """As the digest of a batch of a queue that was not read."""
-        held = already(4, Contents(4, b"d" * 32 + b"unsettled"))
-        assert commit_decision([held], batch_id=7, digest=b"d" * 32 + b"unsettled") is None
-        with pytest.raises(NotAReplay, match="come from other offsets"):
-            commit_decision([held], batch_id=7, digest=b"d" * 32)
-
-    def test_the_coordinator_takes_a_digest_with_a_mark(self) -> None:
-        assert len(self.WRITTEN + self.mark()) <= 64
+    def test_facts_of_a_later_version_are_refused_and_not_guessed(self) -> None:
+        for stored in (b"\x03" * 14, b"\x02\x03" + b"x" * 12, b"x" * 20):
+            with pytest.raises(NotAReplay, match=r"by a newer version of minilog.*Upgrade pyspark-minilog"):
+                commit_decision([already(4, Contents(4, stored))], batch_id=7, facts=Facts())
 
 
 class TestOffsetsOfACheckpoint:

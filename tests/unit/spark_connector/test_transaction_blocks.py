@@ -22,6 +22,7 @@ from pyspark_minilog.block_protocol import (
 )
 from pyspark_minilog.errors import InconsistentWrite, InvalidOption, NotAReplay
 from pyspark_minilog.options import parse_sink_options, parse_stream_sink_options
+from pyspark_minilog.replay_facts import Facts, facts_of_rows
 from pyspark_minilog.sink_protocol import End, TaskReport
 from pyspark_minilog.transaction_block import TransactionBlock
 
@@ -30,6 +31,7 @@ BLOCK = BegunBlock(ATTEMPT, False, ("127.0.0.1:9092",))
 COMMITTED = replace(BLOCK, is_committed=True)
 ALREADY = AlreadyCommitted(ATTEMPT, None)
 EMPTY = TaskReport(0)
+D = facts_of_rows(["value"], [b"t" * 16])
 OPTIONS = {"bootstrap.servers": "127.0.0.1:9092", "transaction": "/tmp/block"}
 
 
@@ -41,8 +43,8 @@ def wrote(producer_id: int, epoch: int = 3) -> TaskReport:
     return TaskReport(10, Enlistment(ATTEMPT, producer_id, 0, epoch, 60_000), winner(producer_id))
 
 
-def write_of(*producer_ids: int, digest: bytes = b"d", epoch: int = 3) -> HandOver:
-    return HandOver(10 * len(producer_ids), digest, tuple(map(winner, producer_ids)), epoch)
+def write_of(*producer_ids: int, facts: Facts = D, epoch: int = 3) -> HandOver:
+    return HandOver(10 * len(producer_ids), facts, tuple(map(winner, producer_ids)), epoch)
 
 
 @pytest.fixture
@@ -53,65 +55,61 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> BlockFold
 
 class TestHandOver:
     def test_a_write_hands_over_the_winners_of_its_tasks(self) -> None:
-        result = hand_over([wrote(1), EMPTY, wrote(2, epoch=5)], BLOCK, b"digest")
-        assert result == HandOver(20, b"digest", (winner(1), winner(2)), 5)
+        result = hand_over([wrote(1), EMPTY, wrote(2, epoch=5)], BLOCK, D)
+        assert result == HandOver(20, D, (winner(1), winner(2)), 5)
 
     def test_a_write_without_rows_hands_over_no_winner(self) -> None:
-        assert hand_over([EMPTY, EMPTY], BLOCK, b"d") == HandOver(0, b"d")
+        assert hand_over([EMPTY, EMPTY], BLOCK, D) == HandOver(0, D)
         early = TaskReport(0, Enlistment(ATTEMPT, 1, 0, 3, 60_000), Winner(1, ()))
-        assert hand_over([early], BLOCK, b"d") == HandOver(0, b"d")
+        assert hand_over([early], BLOCK, D) == HandOver(0, D)
 
     def test_in_a_committed_block_it_hands_over_its_rows_alone(self) -> None:
         reports = [TaskReport(4, ALREADY), TaskReport(3, ALREADY)]
-        assert hand_over(reports, COMMITTED, b"d") == HandOver(7, b"d")
+        assert hand_over(reports, COMMITTED, D) == HandOver(7, D)
 
     def test_rows_of_another_attempt_are_refused(self) -> None:
         other = replace(BLOCK, attempt=replace(ATTEMPT, attempt_id=b"other"))
         with pytest.raises(InconsistentWrite, match="different attempts"):
-            hand_over([wrote(1)], other, b"d")
+            hand_over([wrote(1)], other, D)
 
     def test_a_block_that_another_run_has_committed_meanwhile_is_refused(self) -> None:
         with pytest.raises(InconsistentWrite, match="another run has committed generation 7"):
-            hand_over([TaskReport(4, ALREADY)], BLOCK, b"d")
+            hand_over([TaskReport(4, ALREADY)], BLOCK, D)
 
     def test_a_task_that_has_not_reported_is_refused(self) -> None:
         with pytest.raises(InconsistentWrite, match="1 of 2 tasks"):
-            hand_over([wrote(1), None], BLOCK, b"d")
+            hand_over([wrote(1), None], BLOCK, D)
 
 
 class TestTheEnd:
     def test_the_winners_of_all_writes_are_committed_by_one_request(self) -> None:
-        end = joint_end(ATTEMPT, 2, {0: write_of(1, 2), 1: write_of(3, epoch=6)}, [])
+        end, facts = joint_end(ATTEMPT, 2, {0: write_of(1, 2), 1: write_of(3, epoch=6)}, [])
         assert end == End(ATTEMPT, (winner(1), winner(2), winner(3)), end.contents, 6)
-        assert end.contents.rows == 30
+        assert end.contents == Contents(30, facts.stored())
 
     def test_nothing_is_committed_without_the_hand_over_of_each_write_that_began(self) -> None:
         with pytest.raises(InconsistentWrite, match="has 3 writes, and number 1, 3 of them failed, or is not over"):
             joint_end(ATTEMPT, 3, {1: write_of(1)}, [])
 
     def test_a_block_without_writes_has_no_rows(self) -> None:
-        end = joint_end(ATTEMPT, 0, {}, [("group", "topic", 0, 5)])
+        end, _ = joint_end(ATTEMPT, 0, {}, [("group", "topic", 0, 5)])
         assert (end.winners, end.contents.rows) == ((), 0)
 
-    def test_the_digest_depends_on_writes_and_offsets_and_not_on_their_order(self) -> None:
-        one, other, empty = write_of(1, digest=b"a"), write_of(2, digest=b"b"), HandOver(0, b"c")
-        places = [("g", "t", 0, 5), ("g", "t", 1, 6)]
-
-        def digest(writes: list[HandOver], offsets: list[tuple[str, str, int, int]]) -> bytes:
-            return joint_end(ATTEMPT, len(writes), dict(enumerate(writes)), offsets).contents.offsets_digest
-
-        same = {digest([one, other], places), digest([other, empty, one], places[::-1])}
-        assert len(same) == 1
-        others = {digest([one], places), digest([one, other], []), digest([one, other], [("g", "t", 0, 4), places[1]])}
-        assert len(same | others) == 4
+    def test_a_write_without_rows_does_not_count(self) -> None:
+        writes = {0: write_of(1), 1: HandOver(0, facts_of_rows(["value"], []))}
+        assert joint_end(ATTEMPT, 2, writes, [])[1] == joint_end(ATTEMPT, 1, {0: write_of(1)}, [])[1]
 
     def test_a_replay_has_the_same_content_and_anything_else_is_refused(self) -> None:
-        before = AlreadyCommitted(ATTEMPT, Contents(30, b"a" * 32))
-        check_replayed_block(before, Contents(30, b"a" * 32))
+        before = AlreadyCommitted(ATTEMPT, Contents(30, D.stored()))
+        check_replayed_block(before, D, 30)
         with pytest.raises(NotAReplay, match=r"30 rows, and this write has 31 rows.*another block of"):
-            check_replayed_block(before, Contents(31, b"a" * 32))
-        with pytest.raises(NotAReplay, match="the 30 committed rows went to other topics, have other columns, or came"):
-            check_replayed_block(before, Contents(30, b"b" * 32))
+            check_replayed_block(before, D, 31)
+        with pytest.raises(NotAReplay, match="the 30 committed rows went to other topics"):
+            check_replayed_block(before, facts_of_rows(["value"], [b"u" * 16]), 30)
+
+    def test_a_generation_of_a_program_that_is_no_block_is_no_replay(self) -> None:
+        with pytest.raises(NotAReplay, match="by a program that is no block"):
+            check_replayed_block(AlreadyCommitted(ATTEMPT, None), D, None)
 
 
 class TestTheFolder:
