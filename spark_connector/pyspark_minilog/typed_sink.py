@@ -97,10 +97,23 @@ def _merged(schema: StructType, topic: str, latest: TopicSchema) -> TopicSchema:
     """The next version of a topic's schema, which takes all rows of the DataFrame. The same object if `latest` takes
     them."""
     given = spelled(schema, latest)
-    wanted = schema_from_spark(as_nullable(without_mark(given, latest))).fields
+    wanted = schema_from_spark(as_nullable(_without_collations(without_mark(given, latest), latest))).fields
     after = merged(latest, wanted)
     check_columns(given, topic, after)
     return after
+
+
+def _without_collations(schema: StructType, latest: TopicSchema) -> StructType:
+    """The columns that the topic has already keep their own type there, whatever the collation in the DataFrame is."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    fields = [
+        StructField(field.name, StringType(), field.nullable, field.metadata)
+        if isinstance(field.dataType, StringType) and field.name in latest.names
+        else field
+        for field in schema.fields
+    ]
+    return StructType(fields)
 
 
 def as_nullable(schema: StructType, keys: Iterable[str] = ()) -> StructType:

@@ -168,6 +168,20 @@ class TestSchemas:
         assert "replication factor 9" in refused(kit, sql(kit, "1 n"), topic, createTopic=True, replicationFactor=9)
         assert topic not in kit.admin.list_topics()
 
+    def test_comments_are_kept_and_collations_refused(self, kit: Kit) -> None:
+        topic = kit.new_name()
+        frame = sql(kit, "1 id, 'a' c").withMetadata("c", {"comment": "the name"})
+        write(kit, frame, topic, createTopic=True)
+        write(kit, sql(kit, "2 id, 3 n").withMetadata("n", {"comment": "later"}), topic, mergeSchema=True)
+        found = kit.read(subscribe=topic).schema
+        assert [field.metadata.get("comment") for field in found] == [None, "the name", "later"]
+        collated = sql(kit, "1 id, 'ABC' COLLATE UTF8_LCASE d")
+        wanted = "column 'd': collation UTF8_LCASE is none that a topic keeps"
+        assert wanted in refused(kit, collated, kit.new_name(), createTopic=True)
+        assert wanted in refused(kit, collated, topic, mergeSchema=True)
+        write(kit, collated.withColumnRenamed("d", "c"), topic, mergeSchema=True)
+        assert kit.read(subscribe=topic).where("c = 'ABC'").count() == 1
+
     def test_new_columns_may_be_null_as_those_of_create_table_as_select(self, kit: Kit) -> None:
         topic = kit.new_name()
         columns = "1 id, 2 n, named_struct('a', 1, 'b', array(1), 'c', map('k', 1)) s"

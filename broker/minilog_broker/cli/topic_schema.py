@@ -123,11 +123,15 @@ def print_schema(schema: TopicSchema, title: str) -> None:
     if schema.timestamp_column is not None:
         stamp = schema.timestamp_column
         roles[stamp] = ", ".join(filter(None, (roles.get(stamp), "time stamp")))
+    columns = list(walk(schema.fields))
+    has_comments = any(column.comment for _, column in columns)
     rows = (
         (column.id, path, column.type, "yes" if column.nullable else "no", roles.get(path, ""))
-        for path, column in walk(schema.fields)
+        + ((" ".join(column.comment.split()),) if has_comments else ())
+        for path, column in columns
     )
-    print_table(("id", "name", "type", "nullable", "role"), rows, title=title)
+    titles = ("id", "name", "type", "nullable", "role", "comment")
+    print_table(titles if has_comments else titles[:-1], rows, title=title)
 
 
 def _change_text(changes: list[str]) -> str:

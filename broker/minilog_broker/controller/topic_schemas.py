@@ -11,13 +11,16 @@ Every broker checks a stored schema again at its replay. So a rule for one versi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from minilog.errors import InvalidSchema, InvalidUpdateVersion
 from minilog.typed.evolution import check_evolution
+from minilog.typed.fields import Field, mapped
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.wire import first_version_from_wire, schema_from_wire, schema_to_wire
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
-from minilog_broker.levels import TYPED_TOPICS_LEVEL, check_reached
+from minilog_broker.levels import COLUMN_COMMENTS_LEVEL, TYPED_TOPICS_LEVEL, check_reached
 
 
 def schema_of_new(request: admin_pb2.NewTopic, image: MetadataImage) -> TopicSchema | None:
@@ -25,7 +28,9 @@ def schema_of_new(request: admin_pb2.NewTopic, image: MetadataImage) -> TopicSch
     if not request.HasField("schema"):
         return None
     check_reached(image.level, TYPED_TOPICS_LEVEL, f"topic {request.name} cannot have a schema: typed topics came")
-    return first_version_from_wire(request.schema)
+    schema = first_version_from_wire(request.schema)
+    _check_comments(schema, request.name, image)
+    return schema
 
 
 def evolved_schema(request: admin_pb2.TopicAlteration, topic: TopicImage, image: MetadataImage) -> TopicSchema | None:
@@ -41,7 +46,8 @@ def evolved_schema(request: admin_pb2.TopicAlteration, topic: TopicImage, image:
             f"topic {topic.name} has no schema, and cannot get one: its records are keys and values. Create a new "
             "topic with a schema"
         )
-    proposed, latest = schema_from_wire(request.schema), schemas.latest
+    latest = schemas.latest
+    proposed = _with_comments_of(latest, schema_from_wire(request.schema))
     if proposed.version <= latest.version and schemas.version(proposed.version) == proposed:
         return None
     if proposed.version != latest.version + 1:
@@ -50,7 +56,26 @@ def evolved_schema(request: admin_pb2.TopicAlteration, topic: TopicImage, image:
             f"another client evolved it meanwhile. Look at it (minilog topic schema show {topic.name}), and try again"
         )
     check_evolution(latest, proposed)
+    _check_comments(proposed, topic.name, image)
     return schemas.followed_by(proposed).latest
+
+
+def _with_comments_of(latest: TopicSchema, proposed: TopicSchema) -> TopicSchema:
+    """A field keeps its comment where the proposal has none: an earlier client knows no comments."""
+
+    def commented(field: Field) -> Field:
+        known = latest.by_id.get(field.id)
+        return replace(field, comment=known.comment) if known is not None and not field.comment else field
+
+    return replace(proposed, fields=mapped(proposed.fields, commented))
+
+
+def _check_comments(schema: TopicSchema, topic: str, image: MetadataImage) -> None:
+    """An earlier broker would drop them from its image. Raises LevelNotReached."""
+    if any(field.comment for field in schema.by_id.values()):
+        remedy = "Leave the comments out, or run `minilog cluster upgrade` when all brokers support it"
+        what = f"columns of topic {topic} cannot have comments: they came"
+        check_reached(image.level, COLUMN_COMMENTS_LEVEL, what, remedy)
 
 
 def schema_record(topic_id: bytes, schema: TopicSchema) -> records_pb2.MetadataRecord:

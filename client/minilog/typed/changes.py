@@ -30,6 +30,8 @@ def _of_field(old: Field, new: Field, former: str, path: str) -> list[str]:
         changes.append(f"widened {path} from {old.type} to {new.type}")
     if new.nullable and not old.nullable:
         changes.append(f"{path} may be null")
+    if new.comment != old.comment:
+        changes.append(f"{path} has another comment")
     return changes
 
 

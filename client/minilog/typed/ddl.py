@@ -1,7 +1,7 @@
 """Columns as text in the form of Spark's SQL: `carrier string NOT NULL, delay int, tags array<string>`. Pure.
 
 The text may come from any client. So its length and its nesting are bounded, and the parser reads it once from left to
-right. It reads comments of columns and drops them.
+right.
 """
 
 from __future__ import annotations
@@ -25,6 +25,16 @@ _SYNONYMS = {
     "timestamp_ltz": "timestamp",
 }
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|'((?:[^'\\]|\\.)*)'|([^\W\d]\w*|\d+)|([<>(),:]))")
+
+_ESCAPED, _ESCAPES = re.compile(r"\\(.)", re.DOTALL), {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def collation_refused(name: str) -> str:
+    """The end of a sentence whose subject is a column."""
+    return (
+        f"collation {name} is none that a topic keeps, so comparisons would find other rows: leave it out (in Spark: "
+        "COLLATE UTF8_BINARY)"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +136,7 @@ class _Parser:
             raise self._missing("the name of a column")
         name = self._take().text
         self._takes(":")
-        kind, nullable = self._type(), True
+        kind, nullable, comment = self._type(), True, ""
         if self._next.is_word("not"):
             self._take()
             if not self._next.is_word("null"):
@@ -137,8 +147,8 @@ class _Parser:
             self._take()
             if self._next.kind != "text":
                 raise self._missing("a comment in quotes")
-            self._take()
-        return Field(name, kind, nullable)
+            comment = _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), self._take().text)
+        return Field(name, kind, nullable, comment=comment)
 
     def _type(self) -> FieldType:
         if self._next.kind != "word":
@@ -153,6 +163,9 @@ class _Parser:
         if name not in PRIMITIVE_NAMES:
             names = ", ".join([*sorted(PRIMITIVE_NAMES), "decimal(p,s)", "array<>", "struct<>", "map<,>"])
             raise InvalidSchema(f"there is no type {token.text!r} (character {token.at + 1}): use {names}")
+        if self._next.is_word("collate"):
+            self._take()
+            raise InvalidSchema(collation_refused(self._take().text))
         return Primitive(name)
 
     def _decimal(self) -> Decimal:

@@ -95,12 +95,14 @@ FieldType: TypeAlias = Primitive | Decimal | Struct | Array | Map
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column, or a part of one. The id is what readers and evolution go by; 0: none was given yet."""
+    """A column, or a part of one. The id is what readers and evolution go by; 0: none was given yet. `comment` is for
+    people; empty: none."""
 
     name: str
     type: FieldType
     nullable: bool = True
     id: int = 0
+    comment: str = ""
 
     @property
     def suffix(self) -> str:

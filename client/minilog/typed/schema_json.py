@@ -14,12 +14,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minilog.errors import InvalidSchema
-from minilog.typed.ddl import parse_type
+from minilog.typed.ddl import collation_refused, parse_type
 from minilog.typed.fields import Array, Field, FieldType, Map, Struct
 from minilog.typed.topic_schema import MAX_DEPTH, TopicSchema, first_version
 
 MAX_JSON_CHARACTERS = 1 << 20
+_SHOWN_CHARACTERS = 200  # of a name from outside
 _SPARK_NAMES = {"int": "integer"}  # JSON's names where they are not SQL's
+_COLLATIONS = "__COLLATIONS"  # Spark's name for those of a field's text: by path, with the provider before a dot
+_PLAIN_COLLATION = "UTF8_BINARY"
 
 
 def schema_from_json(text: str) -> TopicSchema:
@@ -39,7 +42,7 @@ def schema_from_json(text: str) -> TopicSchema:
         raise InvalidSchema("key_columns is not a list of names")
     if timestamp is not None and not isinstance(timestamp, str):
         raise InvalidSchema("timestamp_column is not a name")
-    return first_version(_fields(content["fields"], 1), keys, timestamp)
+    return first_version(_fields(content["fields"], 1, ""), keys, timestamp)
 
 
 def schema_to_json(schema: TopicSchema) -> str:
@@ -55,17 +58,31 @@ def schema_to_json(schema: TopicSchema) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False)
 
 
-def _fields(items: Sequence[Any], depth: int) -> tuple[Field, ...]:
-    return tuple(_field(item, depth) for item in items)
+def _fields(items: Sequence[Any], depth: int, path: str) -> tuple[Field, ...]:
+    return tuple(_field(item, depth, path) for item in items)
 
 
-def _field(content: Any, depth: int) -> Field:
+def _field(content: Any, depth: int, path: str) -> Field:
     if not isinstance(content, dict) or not isinstance(content.get("name"), str) or "type" not in content:
         raise InvalidSchema(f'a field has a "name" and a "type", and {json.dumps(content)[:80]} has not')
     nullable = content.get("nullable", True)
     if not isinstance(nullable, bool):
         raise InvalidSchema(f"nullable of field {content['name']!r} is neither true nor false")
-    return Field(content["name"], _type(content["type"], content["name"], depth), nullable)
+    here = f"{path}.{content['name']}" if path else content["name"]
+    comment = _comment(content.get("metadata"), here)
+    return Field(content["name"], _type(content["type"], here, depth), nullable, comment=comment)
+
+
+def _comment(metadata: Any, path: str) -> str:
+    """The comment in the metadata of Spark's field. Raises InvalidSchema for a collation, which would be lost."""
+    if not isinstance(metadata, dict):
+        return ""
+    collations = metadata.get(_COLLATIONS)
+    for collation in collations.values() if isinstance(collations, dict) else ():
+        if (name := str(collation).rpartition(".")[2]) != _PLAIN_COLLATION:
+            raise InvalidSchema(f"column {path!r}: {collation_refused(name)}")
+    comment = metadata.get("comment", "")
+    return comment if isinstance(comment, str) else ""
 
 
 def _type(content: Any, name: str, depth: int) -> FieldType:
@@ -75,16 +92,33 @@ def _type(content: Any, name: str, depth: int) -> FieldType:
         case str(words):
             return _scalar(words, name)
         case {"type": "struct", "fields": list(fields)}:
-            return Struct(_fields(fields, depth + 1))
+            return Struct(_fields(fields, depth + 1, name))
         case {"type": "array", "elementType": element, **rest}:
-            return Array(Field("element", _type(element, name, depth + 1), rest.get("containsNull", True) is not False))
+            return Array(
+                Field(
+                    "element", _type(element, f"{name}.element", depth + 1), rest.get("containsNull", True) is not False
+                )
+            )
         case {"type": "map", "keyType": key, "valueType": value, **rest}:
             return Map(
-                Field("key", _type(key, name, depth + 1), nullable=False),
-                Field("value", _type(value, name, depth + 1), rest.get("valueContainsNull", True) is not False),
+                Field("key", _type(key, f"{name}.key", depth + 1), nullable=False),
+                Field(
+                    "value", _type(value, f"{name}.value", depth + 1), rest.get("valueContainsNull", True) is not False
+                ),
             )
         case _:
-            raise InvalidSchema(f"field {name!r} has the unknown type {json.dumps(content)[:80]}: use Spark's types")
+            raise InvalidSchema(
+                f"column {name!r} is of type {_name_of(content)}, which no topic can have: cast it to one of Spark's "
+                "own types, or drop it"
+            )
+
+
+def _name_of(content: Any) -> str:
+    """The name of a type that is no type of a topic."""
+    kind = content.get("type") if isinstance(content, dict) else None
+    if kind == "udt":
+        return repr(str(content.get("pyClass") or content.get("class") or kind)[:_SHOWN_CHARACTERS])
+    return repr(kind[:_SHOWN_CHARACTERS]) if isinstance(kind, str) else "without a name"
 
 
 def _scalar(words: str, name: str) -> FieldType:
@@ -102,7 +136,7 @@ def _field_said(field: Field) -> dict[str, Any]:
         "name": field.name,
         "type": _type_said(field.type),
         "nullable": field.nullable,
-        "metadata": {},
+        "metadata": {"comment": field.comment} if field.comment else {},
         "id": field.id,
     }
 

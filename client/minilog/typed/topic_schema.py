@@ -35,6 +35,7 @@ from minilog.typed.row_form import DELETED_COLUMN, RowForm
 MAX_FIELDS = 1_000  # nested ones counted
 MAX_DEPTH = 16
 MAX_NAME_BYTES = 255
+MAX_COMMENT_BYTES = 1 << 10
 # Readers may ask for these beside the columns, so no column may have such a name.
 METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key")
 # Later names of the same kind. Older topics may have such a column, which stays readable. New ones are refused.
@@ -148,6 +149,7 @@ def check_schema(schema: TopicSchema, *, with_ids: bool = True) -> None:
             raise _metadata_name(name)
     for path, field in walk(schema.fields):
         _check_type(path, field)
+        _check_comment(path, field)
     _check_roles(schema)
     if with_ids:
         _check_ids(schema)
@@ -213,6 +215,13 @@ def _check_type(path: str, field: Field) -> None:
             raise InvalidSchema(f"column {path!r} is a struct without fields: give it one, or leave it out")
         case Map(key, _) if key.nullable:
             raise InvalidSchema(f"the keys of map {path!r} may be null: declare them not null")
+
+
+def _check_comment(path: str, field: Field) -> None:
+    if len(field.comment.encode()) > MAX_COMMENT_BYTES:
+        raise InvalidSchema(f"the comment of column {path!r} is longer than {MAX_COMMENT_BYTES} bytes: shorten it")
+    if not all(character.isprintable() or character in "\n\r\t" for character in field.comment):
+        raise InvalidSchema(f"the comment of column {path!r} has characters that cannot be printed: leave them out")
 
 
 def _check_roles(schema: TopicSchema) -> None:

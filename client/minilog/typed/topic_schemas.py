@@ -16,6 +16,7 @@ from minilog.v1 import metadata_pb2, typed_pb2
 
 MAX_VERSIONS = 1_000
 MAX_FIELDS_OF_VERSIONS = 100_000  # all versions travel with each answer of metadata: some five mebibytes
+MAX_COMMENT_BYTES_OF_VERSIONS = 1 << 20  # for the same reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,16 @@ class TopicSchemas:
                 f"the versions of the schema have more than {MAX_FIELDS_OF_VERSIONS} fields together: go on with a new "
                 "topic"
             )
+        if _comment_bytes((*self.versions, schema)) > MAX_COMMENT_BYTES_OF_VERSIONS:
+            raise InvalidSchema(
+                f"the comments of all versions of the schema take more than {MAX_COMMENT_BYTES_OF_VERSIONS} bytes: "
+                "shorten those of the new columns, or go on with a new topic"
+            )
         return TopicSchemas((*self.versions, schema))
+
+
+def _comment_bytes(versions: Iterable[TopicSchema]) -> int:
+    return sum(len(field.comment.encode()) for version in versions for field in version.by_id.values())
 
 
 def schemas_to_wire(schemas: TopicSchemas | None) -> list[typed_pb2.TopicSchema]:

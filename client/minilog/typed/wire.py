@@ -67,7 +67,7 @@ def first_version_from_wire(message: typed_pb2.TopicSchema) -> TopicSchema:
 
 
 def _field_to_wire(field: Field) -> typed_pb2.SchemaField:
-    message = typed_pb2.SchemaField(id=field.id, name=field.name, nullable=field.nullable)
+    message = typed_pb2.SchemaField(id=field.id, name=field.name, nullable=field.nullable, comment=field.comment)
     match field.type:
         case Primitive(name):
             message.primitive = name
@@ -87,7 +87,7 @@ def _fields_from_wire(messages: Iterable[typed_pb2.SchemaField]) -> tuple[Field,
 
 
 def _field_from_wire(message: typed_pb2.SchemaField) -> Field:
-    return Field(message.name, _type_from_wire(message), message.nullable, message.id)
+    return Field(message.name, _type_from_wire(message), message.nullable, message.id, message.comment)
 
 
 def _type_from_wire(message: typed_pb2.SchemaField) -> FieldType:

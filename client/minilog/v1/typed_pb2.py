@@ -24,45 +24,45 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16minilog/v1/typed.proto\x12\nminilog.v1\"\x91\x01\n\x0bTopicSchema\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\'\n\x06\x66ields\x18\x02 \x03(\x0b\x32\x17.minilog.v1.SchemaField\x12\x15\n\rkey_field_ids\x18\x03 \x03(\x05\x12\x1a\n\x12timestamp_field_id\x18\x04 \x01(\x05\x12\x15\n\rlast_field_id\x18\x05 \x01(\x05\"\xf8\x01\n\x0bSchemaField\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08nullable\x18\x03 \x01(\x08\x12\x13\n\tprimitive\x18\x04 \x01(\tH\x00\x12*\n\x07\x64\x65\x63imal\x18\x05 \x01(\x0b\x32\x17.minilog.v1.DecimalTypeH\x00\x12(\n\x06struct\x18\x06 \x01(\x0b\x32\x16.minilog.v1.StructTypeH\x00\x12&\n\x05\x61rray\x18\x07 \x01(\x0b\x32\x15.minilog.v1.ArrayTypeH\x00\x12\"\n\x03map\x18\x08 \x01(\x0b\x32\x13.minilog.v1.MapTypeH\x00\x42\x06\n\x04type\"/\n\x0b\x44\x65\x63imalType\x12\x11\n\tprecision\x18\x01 \x01(\x05\x12\r\n\x05scale\x18\x02 \x01(\x05\"5\n\nStructType\x12\'\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x17.minilog.v1.SchemaField\"5\n\tArrayType\x12(\n\x07\x65lement\x18\x01 \x01(\x0b\x32\x17.minilog.v1.SchemaField\"W\n\x07MapType\x12$\n\x03key\x18\x01 \x01(\x0b\x32\x17.minilog.v1.SchemaField\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.minilog.v1.SchemaField\"\x94\x01\n\nTypedBatch\x12\x16\n\x0eschema_version\x18\x01 \x01(\x05\x12\x30\n\nstatistics\x18\x02 \x03(\x0b\x32\x1c.minilog.v1.ColumnStatistics\x12\x16\n\x0ehas_timestamps\x18\x03 \x01(\x08\x12\x11\n\tfield_ids\x18\x04 \x03(\x05\x12\x11\n\tdeletions\x18\x05 \x01(\x0c\"\x94\x01\n\tSelection\x12\x16\n\x0eschema_version\x18\x01 \x01(\x05\x12\x11\n\tfield_ids\x18\x02 \x03(\x05\x12\x12\n\ntimestamps\x18\x03 \x01(\x08\x12\x0f\n\x07headers\x18\x04 \x01(\x08\x12$\n\x05where\x18\x05 \x01(\x0b\x32\x15.minilog.v1.Predicate\x12\x11\n\tdeletions\x18\x06 \x01(\x08\"\xdf\x03\n\tPredicate\x12%\n\x08\x63onstant\x18\x01 \x01(\x0e\x32\x11.minilog.v1.TruthH\x00\x12+\n\x05known\x18\x02 \x01(\x0b\x32\x1a.minilog.v1.KnownConditionH\x00\x12\'\n\x05\x65qual\x18\x03 \x01(\x0b\x32\x16.minilog.v1.ComparisonH\x00\x12&\n\x04less\x18\x04 \x01(\x0b\x32\x16.minilog.v1.ComparisonH\x00\x12/\n\rless_or_equal\x18\x05 \x01(\x0b\x32\x16.minilog.v1.ComparisonH\x00\x12\x32\n\x0bstarts_with\x18\x06 \x01(\x0b\x32\x1b.minilog.v1.PrefixConditionH\x00\x12\x11\n\x07is_null\x18\x07 \x01(\x05H\x00\x12(\n\x07negated\x18\x08 \x01(\x0b\x32\x15.minilog.v1.PredicateH\x00\x12(\n\x06\x61ll_of\x18\t \x01(\x0b\x32\x16.minilog.v1.PredicatesH\x00\x12(\n\x06\x61ny_of\x18\n \x01(\x0b\x32\x16.minilog.v1.PredicatesH\x00\x12*\n\x06one_of\x18\x0b \x01(\x0b\x32\x18.minilog.v1.SetConditionH\x00\x42\x0b\n\tcondition\"1\n\x0eKnownCondition\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x08\"@\n\nComparison\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.minilog.v1.Bound\"g\n\x0cSetCondition\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12\x10\n\x08integers\x18\x02 \x03(\x12\x12\x0f\n\x07numbers\x18\x03 \x03(\x01\x12\x10\n\x08\x63ontents\x18\x04 \x03(\x0c\x12\x10\n\x08unscaled\x18\x05 \x03(\x0c\"3\n\x0fPrefixCondition\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12\x0e\n\x06prefix\x18\x02 \x01(\t\"2\n\nPredicates\x12$\n\x05parts\x18\x01 \x03(\x0b\x32\x15.minilog.v1.Predicate\"\x7f\n\x10\x43olumnStatistics\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12\x12\n\nnull_count\x18\x02 \x01(\x03\x12!\n\x06lowest\x18\x03 \x01(\x0b\x32\x11.minilog.v1.Bound\x12\"\n\x07highest\x18\x04 \x01(\x0b\x32\x11.minilog.v1.Bound\"\\\n\x05\x42ound\x12\x11\n\x07integer\x18\x01 \x01(\x12H\x00\x12\x10\n\x06number\x18\x02 \x01(\x01H\x00\x12\x11\n\x07\x63ontent\x18\x03 \x01(\x0cH\x00\x12\x12\n\x08unscaled\x18\x04 \x01(\x0cH\x00\x42\x07\n\x05value*8\n\x05Truth\x12\x0e\n\nTRUTH_NONE\x10\x00\x12\x0e\n\nTRUTH_TRUE\x10\x01\x12\x0f\n\x0bTRUTH_FALSE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16minilog/v1/typed.proto\x12\nminilog.v1\"\x91\x01\n\x0bTopicSchema\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\'\n\x06\x66ields\x18\x02 \x03(\x0b\x32\x17.minilog.v1.SchemaField\x12\x15\n\rkey_field_ids\x18\x03 \x03(\x05\x12\x1a\n\x12timestamp_field_id\x18\x04 \x01(\x05\x12\x15\n\rlast_field_id\x18\x05 \x01(\x05\"\x89\x02\n\x0bSchemaField\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08nullable\x18\x03 \x01(\x08\x12\x13\n\tprimitive\x18\x04 \x01(\tH\x00\x12*\n\x07\x64\x65\x63imal\x18\x05 \x01(\x0b\x32\x17.minilog.v1.DecimalTypeH\x00\x12(\n\x06struct\x18\x06 \x01(\x0b\x32\x16.minilog.v1.StructTypeH\x00\x12&\n\x05\x61rray\x18\x07 \x01(\x0b\x32\x15.minilog.v1.ArrayTypeH\x00\x12\"\n\x03map\x18\x08 \x01(\x0b\x32\x13.minilog.v1.MapTypeH\x00\x12\x0f\n\x07\x63omment\x18\t \x01(\tB\x06\n\x04type\"/\n\x0b\x44\x65\x63imalType\x12\x11\n\tprecision\x18\x01 \x01(\x05\x12\r\n\x05scale\x18\x02 \x01(\x05\"5\n\nStructType\x12\'\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x17.minilog.v1.SchemaField\"5\n\tArrayType\x12(\n\x07\x65lement\x18\x01 \x01(\x0b\x32\x17.minilog.v1.SchemaField\"W\n\x07MapType\x12$\n\x03key\x18\x01 \x01(\x0b\x32\x17.minilog.v1.SchemaField\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.minilog.v1.SchemaField\"\x94\x01\n\nTypedBatch\x12\x16\n\x0eschema_version\x18\x01 \x01(\x05\x12\x30\n\nstatistics\x18\x02 \x03(\x0b\x32\x1c.minilog.v1.ColumnStatistics\x12\x16\n\x0ehas_timestamps\x18\x03 \x01(\x08\x12\x11\n\tfield_ids\x18\x04 \x03(\x05\x12\x11\n\tdeletions\x18\x05 \x01(\x0c\"\x94\x01\n\tSelection\x12\x16\n\x0eschema_version\x18\x01 \x01(\x05\x12\x11\n\tfield_ids\x18\x02 \x03(\x05\x12\x12\n\ntimestamps\x18\x03 \x01(\x08\x12\x0f\n\x07headers\x18\x04 \x01(\x08\x12$\n\x05where\x18\x05 \x01(\x0b\x32\x15.minilog.v1.Predicate\x12\x11\n\tdeletions\x18\x06 \x01(\x08\"\xdf\x03\n\tPredicate\x12%\n\x08\x63onstant\x18\x01 \x01(\x0e\x32\x11.minilog.v1.TruthH\x00\x12+\n\x05known\x18\x02 \x01(\x0b\x32\x1a.minilog.v1.KnownConditionH\x00\x12\'\n\x05\x65qual\x18\x03 \x01(\x0b\x32\x16.minilog.v1.ComparisonH\x00\x12&\n\x04less\x18\x04 \x01(\x0b\x32\x16.minilog.v1.ComparisonH\x00\x12/\n\rless_or_equal\x18\x05 \x01(\x0b\x32\x16.minilog.v1.ComparisonH\x00\x12\x32\n\x0bstarts_with\x18\x06 \x01(\x0b\x32\x1b.minilog.v1.PrefixConditionH\x00\x12\x11\n\x07is_null\x18\x07 \x01(\x05H\x00\x12(\n\x07negated\x18\x08 \x01(\x0b\x32\x15.minilog.v1.PredicateH\x00\x12(\n\x06\x61ll_of\x18\t \x01(\x0b\x32\x16.minilog.v1.PredicatesH\x00\x12(\n\x06\x61ny_of\x18\n \x01(\x0b\x32\x16.minilog.v1.PredicatesH\x00\x12*\n\x06one_of\x18\x0b \x01(\x0b\x32\x18.minilog.v1.SetConditionH\x00\x42\x0b\n\tcondition\"1\n\x0eKnownCondition\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x08\"@\n\nComparison\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.minilog.v1.Bound\"g\n\x0cSetCondition\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12\x10\n\x08integers\x18\x02 \x03(\x12\x12\x0f\n\x07numbers\x18\x03 \x03(\x01\x12\x10\n\x08\x63ontents\x18\x04 \x03(\x0c\x12\x10\n\x08unscaled\x18\x05 \x03(\x0c\"3\n\x0fPrefixCondition\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12\x0e\n\x06prefix\x18\x02 \x01(\t\"2\n\nPredicates\x12$\n\x05parts\x18\x01 \x03(\x0b\x32\x15.minilog.v1.Predicate\"\x7f\n\x10\x43olumnStatistics\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12\x12\n\nnull_count\x18\x02 \x01(\x03\x12!\n\x06lowest\x18\x03 \x01(\x0b\x32\x11.minilog.v1.Bound\x12\"\n\x07highest\x18\x04 \x01(\x0b\x32\x11.minilog.v1.Bound\"\\\n\x05\x42ound\x12\x11\n\x07integer\x18\x01 \x01(\x12H\x00\x12\x10\n\x06number\x18\x02 \x01(\x01H\x00\x12\x11\n\x07\x63ontent\x18\x03 \x01(\x0cH\x00\x12\x12\n\x08unscaled\x18\x04 \x01(\x0cH\x00\x42\x07\n\x05value*8\n\x05Truth\x12\x0e\n\nTRUTH_NONE\x10\x00\x12\x0e\n\nTRUTH_TRUE\x10\x01\x12\x0f\n\x0bTRUTH_FALSE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'minilog.v1.typed_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRUTH']._serialized_start=2019
-  _globals['_TRUTH']._serialized_end=2075
+  _globals['_TRUTH']._serialized_start=2036
+  _globals['_TRUTH']._serialized_end=2092
   _globals['_TOPICSCHEMA']._serialized_start=39
   _globals['_TOPICSCHEMA']._serialized_end=184
   _globals['_SCHEMAFIELD']._serialized_start=187
-  _globals['_SCHEMAFIELD']._serialized_end=435
-  _globals['_DECIMALTYPE']._serialized_start=437
-  _globals['_DECIMALTYPE']._serialized_end=484
-  _globals['_STRUCTTYPE']._serialized_start=486
-  _globals['_STRUCTTYPE']._serialized_end=539
-  _globals['_ARRAYTYPE']._serialized_start=541
-  _globals['_ARRAYTYPE']._serialized_end=594
-  _globals['_MAPTYPE']._serialized_start=596
-  _globals['_MAPTYPE']._serialized_end=683
-  _globals['_TYPEDBATCH']._serialized_start=686
-  _globals['_TYPEDBATCH']._serialized_end=834
-  _globals['_SELECTION']._serialized_start=837
-  _globals['_SELECTION']._serialized_end=985
-  _globals['_PREDICATE']._serialized_start=988
-  _globals['_PREDICATE']._serialized_end=1467
-  _globals['_KNOWNCONDITION']._serialized_start=1469
-  _globals['_KNOWNCONDITION']._serialized_end=1518
-  _globals['_COMPARISON']._serialized_start=1520
-  _globals['_COMPARISON']._serialized_end=1584
-  _globals['_SETCONDITION']._serialized_start=1586
-  _globals['_SETCONDITION']._serialized_end=1689
-  _globals['_PREFIXCONDITION']._serialized_start=1691
-  _globals['_PREFIXCONDITION']._serialized_end=1742
-  _globals['_PREDICATES']._serialized_start=1744
-  _globals['_PREDICATES']._serialized_end=1794
-  _globals['_COLUMNSTATISTICS']._serialized_start=1796
-  _globals['_COLUMNSTATISTICS']._serialized_end=1923
-  _globals['_BOUND']._serialized_start=1925
-  _globals['_BOUND']._serialized_end=2017
+  _globals['_SCHEMAFIELD']._serialized_end=452
+  _globals['_DECIMALTYPE']._serialized_start=454
+  _globals['_DECIMALTYPE']._serialized_end=501
+  _globals['_STRUCTTYPE']._serialized_start=503
+  _globals['_STRUCTTYPE']._serialized_end=556
+  _globals['_ARRAYTYPE']._serialized_start=558
+  _globals['_ARRAYTYPE']._serialized_end=611
+  _globals['_MAPTYPE']._serialized_start=613
+  _globals['_MAPTYPE']._serialized_end=700
+  _globals['_TYPEDBATCH']._serialized_start=703
+  _globals['_TYPEDBATCH']._serialized_end=851
+  _globals['_SELECTION']._serialized_start=854
+  _globals['_SELECTION']._serialized_end=1002
+  _globals['_PREDICATE']._serialized_start=1005
+  _globals['_PREDICATE']._serialized_end=1484
+  _globals['_KNOWNCONDITION']._serialized_start=1486
+  _globals['_KNOWNCONDITION']._serialized_end=1535
+  _globals['_COMPARISON']._serialized_start=1537
+  _globals['_COMPARISON']._serialized_end=1601
+  _globals['_SETCONDITION']._serialized_start=1603
+  _globals['_SETCONDITION']._serialized_end=1706
+  _globals['_PREFIXCONDITION']._serialized_start=1708
+  _globals['_PREFIXCONDITION']._serialized_end=1759
+  _globals['_PREDICATES']._serialized_start=1761
+  _globals['_PREDICATES']._serialized_end=1811
+  _globals['_COLUMNSTATISTICS']._serialized_start=1813
+  _globals['_COLUMNSTATISTICS']._serialized_end=1940
+  _globals['_BOUND']._serialized_start=1942
+  _globals['_BOUND']._serialized_end=2034
 # @@protoc_insertion_point(module_scope)

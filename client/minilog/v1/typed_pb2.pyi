@@ -87,12 +87,15 @@ class SchemaField(_message.Message):
     STRUCT_FIELD_NUMBER: _builtins.int
     ARRAY_FIELD_NUMBER: _builtins.int
     MAP_FIELD_NUMBER: _builtins.int
+    COMMENT_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """0: none was given yet."""
     name: _builtins.str
     nullable: _builtins.bool
     primitive: _builtins.str
     """By Spark's name."""
+    comment: _builtins.str
+    """For people. Empty: none. From level 7 on."""
     @_builtins.property
     def decimal(self) -> Global___DecimalType: ...
     @_builtins.property
@@ -112,10 +115,11 @@ class SchemaField(_message.Message):
         struct: Global___StructType | None = ...,
         array: Global___ArrayType | None = ...,
         map: Global___MapType | None = ...,
+        comment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "decimal", b"decimal", "map", b"map", "primitive", b"primitive", "struct", b"struct", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "decimal", b"decimal", "id", b"id", "map", b"map", "name", b"name", "nullable", b"nullable", "primitive", b"primitive", "struct", b"struct", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "comment", b"comment", "decimal", b"decimal", "id", b"id", "map", b"map", "name", b"name", "nullable", b"nullable", "primitive", b"primitive", "struct", b"struct", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_type: _TypeAlias = _typing.Literal["primitive", "decimal", "struct", "array", "map"]  # noqa: Y015
     _WhichOneofArgType_type: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015

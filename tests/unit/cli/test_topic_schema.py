@@ -134,6 +134,12 @@ def test_a_schema_is_a_table_of_columns_and_their_parts(capsys: pytest.CaptureFi
     ]
 
 
+def test_comments_have_a_column_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+    print_schema(schema_from_ddl(r"a string COMMENT 'two\nlines', b int"), "t, version 1")
+    lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in capsys.readouterr().out.splitlines()]
+    assert [line[-1] for line in lines if len(line) == 6] == ["two lines", ""]
+
+
 def test_a_described_topic_has_its_schema_for_machines() -> None:
     found = TopicDescription("t", "id", False, {}, [], TopicSchemas((FLIGHTS,)))
     assert topic_document(found)["schema"] == schema_document(FLIGHTS)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import InvalidSchema
-from minilog.typed.ddl import parse_ddl, parse_type
+from minilog.typed.ddl import parse_ddl, parse_type, schema_from_ddl
 from minilog.typed.evolution import (
     FIRST,
     add_column,
@@ -33,6 +33,7 @@ from minilog.typed.topic_schema import (
     first_version,
     schema_from_arrow,
 )
+from minilog.typed.wire import schema_from_wire, schema_to_wire
 
 FLIGHTS = (
     "carrier string NOT NULL, delay int, fare decimal(8,2), at timestamp, "
@@ -146,6 +147,74 @@ def test_what_spark_says_of_a_frame_is_a_schema() -> None:
 def test_what_is_no_schema_is_refused_with_a_sentence(words: str, complaint: str) -> None:
     with pytest.raises(InvalidSchema, match=complaint.replace("(", r"\(")):
         first_version(parse_ddl(words))
+
+
+def test_comments_of_columns_are_kept_in_words_json_and_messages() -> None:
+    words = r"a int COMMENT 'it\'s\nA', s struct<x: int COMMENT 'inner'>, b string"
+    schema = schema_from_ddl(words)
+    said = [(path, field.comment) for path, field in walk(schema.fields)]
+    assert said == [("a", "it's\nA"), ("s", ""), ("s.x", "inner"), ("b", "")]
+    assert schema_from_json(schema_to_json(schema)) == schema
+    assert schema_from_wire(schema_to_wire(schema)) == schema
+    renamed = rename_column(add_column(schema, Field("c", Primitive("int"), comment="new")), "a", "z")
+    assert (renamed.column("z").comment, renamed.column("c").comment) == ("it's\nA", "new")
+
+
+@pytest.mark.parametrize(("comment", "complaint"), [("x" * 1025, "longer than 1024 bytes"), ("\x1b[2J", "printed")])
+def test_a_comment_is_short_and_printable(comment: str, complaint: str) -> None:
+    with pytest.raises(InvalidSchema, match=f"the comment of column 's.x' .*{complaint}"):
+        first_version([Field("s", Struct((Field("x", Primitive("int"), comment=comment),)))])
+
+
+@pytest.mark.parametrize(
+    ("field", "complaint"),
+    [
+        (
+            {"name": "c", "type": "string", "metadata": {"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}},
+            "column 'c': coll.* UTF8_LCASE",
+        ),
+        ({"name": "c", "type": "string collate UNICODE_CI"}, "column 'c' .*collation UNICODE_CI is none that a topic"),
+        (
+            {
+                "name": "s",
+                "type": {
+                    "type": "struct",
+                    "fields": [
+                        {
+                            "name": "a",
+                            "type": {"type": "array", "elementType": "string"},
+                            "metadata": {"__COLLATIONS": {"a.element": "icu.UNICODE"}},
+                        }
+                    ],
+                },
+            },
+            "column 's.a': collation UNICODE is none",
+        ),
+        (
+            {"name": "v", "type": {"type": "udt", "class": "o.VectorUDT", "pyClass": "p.VectorUDT", "sqlType": {}}},
+            "column 'v' is of type 'p.VectorUDT', which no topic can have: cast it",
+        ),
+        (
+            {"name": "a", "type": {"type": "array", "elementType": {"type": "tensor", "fields": "x" * 500}}},
+            "column 'a.element' is of type 'tensor', which no topic can have: cast it to one of Spark's own types, or",
+        ),
+        (
+            {"name": "m", "type": {"type": "map", "keyType": "string", "valueType": "variant"}},
+            "column 'm.value' is of type 'variant', which no topic can have",
+        ),
+    ],
+)
+def test_what_no_topic_keeps_is_refused_with_column_and_type(field: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InvalidSchema, match=complaint) as refusal:
+        schema_from_json(json.dumps([field]))
+    assert "{" not in str(refusal.value)
+
+
+def test_a_collation_in_words_is_refused_and_the_plain_one_of_spark_is_taken() -> None:
+    with pytest.raises(InvalidSchema, match="collation UTF8_LCASE is none that a topic keeps"):
+        parse_ddl("a int, c string COLLATE UTF8_LCASE NOT NULL")
+    plain = {"name": "c", "type": "string", "metadata": {"__COLLATIONS": {"c": "spark.UTF8_BINARY"}}}
+    assert str(schema_from_json(json.dumps([plain]))) == "c string"
 
 
 @pytest.mark.parametrize("text", ["{", "1", '{"fields": [1]}', '{"fields": [{"name": "a"}]}', "[" * 100_000])

@@ -27,7 +27,7 @@ from minilog.v1 import admin_pb2, records_pb2, typed_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
-from minilog_broker.levels import TYPED_TOPICS_LEVEL
+from minilog_broker.levels import COLUMN_COMMENTS_LEVEL, TYPED_TOPICS_LEVEL
 from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
@@ -44,9 +44,9 @@ def cluster() -> ControllerCluster:
     return cluster
 
 
-def upgrade(cluster: ControllerCluster) -> None:
+def upgrade(cluster: ControllerCluster, level: int = TYPED_TOPICS_LEVEL) -> None:
     ticket = cluster.ticket()
-    cluster.controller.upgrade_level(ticket, admin_pb2.UpgradeLevelRequest(level=TYPED_TOPICS_LEVEL))
+    cluster.controller.upgrade_level(ticket, admin_pb2.UpgradeLevelRequest(level=level))
     assert error_of(cluster.answer(ticket, admin_pb2.UpgradeLevelResponse)) is None
 
 
@@ -170,6 +170,31 @@ def test_below_level_2_there_are_no_typed_topics(validate_only: bool) -> None:
     cluster.created("plain")
     upgrade(cluster)
     created(cluster)
+
+
+def test_below_their_level_comments_are_refused_and_then_an_earlier_client_loses_none(
+    cluster: ControllerCluster,
+) -> None:
+    commented = schema_from_ddl("a int COMMENT 'x', b int")
+    error = error_of(create(cluster, commented))
+    assert isinstance(error, LevelNotReached)
+    assert "columns of topic t cannot have comments" in str(error)
+    plain = created(cluster, schema_from_ddl("a int"), "plain")
+    more = add_column(cluster.image.schemas[plain.topic_id].latest, Field("b", Primitive("int"), comment="x"))
+    assert isinstance(evolve(cluster, more, "plain"), LevelNotReached)
+    upgrade(cluster, COLUMN_COMMENTS_LEVEL)
+    topic_id = created(cluster, commented).topic_id
+    latest = cluster.image.schemas[topic_id].latest
+    assert [field.comment for field in latest.fields] == ["x", ""]
+    forgetful = rename_column(
+        replace(latest, fields=tuple(replace(each, comment="") for each in latest.fields)), "a", "z"
+    )
+    for _ in range(2):  # the second is the repeat after a lost answer
+        assert evolve(cluster, forgetful) is None
+    assert [(each.name, each.comment) for each in cluster.image.schemas[topic_id].latest.fields] == [
+        ("z", "x"),
+        ("b", ""),
+    ]
 
 
 def test_topics_without_a_schema_have_none(cluster: ControllerCluster) -> None:
