@@ -99,19 +99,28 @@ class RecordsFound:
 
 @dataclass(slots=True)
 class _Scan:
+    """What one look has found. `take_records` and `take_rows` run one at a time, on another thread than the loop."""
+
     wanted: Wanted
+    deadline_s: float
     records: list[ShownRecord] = field(default_factory=list)
     columns: list[str] | None = None
     scanned: int = 0
     scanned_bytes: int = 0
+    stopped_at: int | None = None  # the offset of the first record that the deadline left out
 
     def limit(self) -> str:
+        if time.monotonic() >= self.deadline_s:
+            return f"{WITHIN_S:.0f} s have passed"
         if self.scanned >= SCANNED_RECORDS:
             return f"{self.scanned} records were read"
         return f"{self.scanned_bytes} bytes were read" if self.scanned_bytes >= SCANNED_BYTES else ""
 
     def take_records(self, records: list[Record]) -> None:
         for record in records:
+            if time.monotonic() >= self.deadline_s:
+                self.stopped_at = record.offset
+                return
             self.scanned += 1
             self.scanned_bytes += len(record.key or b"") + len(record.value or b"")
             if self.is_full() or not self._chooses(record):
@@ -223,27 +232,27 @@ async def _assignment(admin: Admin, topic: TopicDescription, wanted: Wanted) -> 
 async def _scan(
     consumer: Consumer, topic: TopicDescription, wanted: Wanted, assigned: list[TopicPartition]
 ) -> RecordsFound:
-    scan = _Scan(wanted)
-    deadline_s = time.monotonic() + WITHIN_S
+    scan = _Scan(wanted, time.monotonic() + WITHIN_S)
     limit = ""
     while not (scan.is_full() or consumer.finished() or limit):
         if topic.schemas is None:
-            scan.take_records(await consumer.poll(_POLL_S))
+            await asyncio.to_thread(scan.take_records, await consumer.poll(_POLL_S))
         else:
             columns, deletes = list(wanted.columns) or None, not wanted.where  # a where says nothing of a deletion
             for rows in await consumer.poll_arrow(
                 _POLL_S, columns=columns, where=wanted.where, metadata=True, deletes=deletes
             ):
-                scan.take_rows(rows)
-        limit = scan.limit() or (f"{WITHIN_S:.0f} s have passed" if time.monotonic() >= deadline_s else "")
-    limit = "" if scan.is_full() or consumer.finished() else limit
+                await asyncio.to_thread(scan.take_rows, rows)
+        limit = scan.limit()
+    limit = "" if scan.is_full() or (consumer.finished() and scan.stopped_at is None) else limit
     records = scan.latest() if wanted.start is Start.LATEST else scan.records
-    onward, former = _places(consumer, wanted, assigned, records, limit=limit)
+    stopped_at = consumer.position(assigned[0]) if scan.stopped_at is None else scan.stopped_at
+    onward, former = _places(stopped_at, wanted, assigned, records, limit=limit)
     return RecordsFound(records, scan.scanned, scan.columns, onward, former, limit)
 
 
 def _places(
-    consumer: Consumer, wanted: Wanted, assigned: list[TopicPartition], records: list[ShownRecord], *, limit: str
+    stopped_at: int | None, wanted: Wanted, assigned: list[TopicPartition], records: list[ShownRecord], *, limit: str
 ) -> tuple[int | None, int | None]:
     """The next and the former offset of one partition. The next one is behind the last record that is shown. Where a
     limit ended the look, it is behind the last record that the look has read."""
@@ -253,7 +262,7 @@ def _places(
     first = min(offsets, default=assigned[0].offset or 0)
     former = max(0, first - wanted.count) if first > 0 and wanted.is_any else None
     if limit and len(records) < wanted.count:
-        return consumer.position(assigned[0]), former
+        return stopped_at, former
     onward = max(offsets, default=-1) + 1
     return (onward if 0 < onward < (assigned[0].end_offset or 0) else None), former
 

@@ -1,19 +1,22 @@
 """The logins of browsers: a token in a cookie stands for a view of the cluster. A core: time and tokens come in.
 
 A session ends when it is LONGEST_S old, after IDLE_S without a request, when its browser logs out, or when the brokers
-refuse its user. There are at most MOST: a new one takes the place of the one that was used least recently.
+refuse its user. A user has at most MOST_OF_USER: a new one takes the place of the one of his that was used least
+recently. So nobody ends the sessions of others by logging in. Above MOST sessions the user with the most makes room.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import Counter
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 LONGEST_S = 12 * 3600.0  # a working day: the password is in memory for as long
 IDLE_S = 3600.0
-MOST = 64  # each has channels to the brokers
+MOST_OF_USER = 8
+MOST = 512  # each has channels to the brokers while it is used
 
 View = TypeVar("View")
 
@@ -43,10 +46,18 @@ class Sessions(Generic[View]):
     def begin(self, token: str, name: str, view: View, now_s: float) -> list[View]:
         """Begins a session under a new token, and returns the views of the sessions that this ended."""
         ended = self.expire(now_s)
-        if len(self._sessions) >= MOST:
-            ended.append(self._sessions.pop(next(iter(self._sessions))).view)
+        users = Counter(session.name for session in self._sessions.values())
+        if users[name] >= MOST_OF_USER:
+            ended.append(self._end_oldest(name))
+        elif len(self._sessions) >= MOST:
+            ended.append(self._end_oldest(users.most_common(1)[0][0]))
         self._sessions[token] = Session(name, view, now_s, now_s)
         return ended
+
+    def _end_oldest(self, name: str) -> View:
+        """End the session of this user that was used least recently."""
+        token = next(token for token, session in self._sessions.items() if session.name == name)
+        return self._sessions.pop(token).view
 
     def use(self, token: str, now_s: float) -> Session[View] | None:
         """The session of this token, which counts as used now, or None."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import codecs
 import enum
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 SHOWN_BYTES = 4096
 JSON_BYTES = 64 * 1024  # a longer value is shown as text, and not as JSON
 HEX_BYTES = 1024
 _HEX_COLUMNS = 16
+_LAYOUT = json.JSONEncoder(indent=2, ensure_ascii=False)
 _KEPT = "\n\t"
 
 
@@ -67,12 +69,22 @@ def _json(content: bytes) -> ShownBytes:
     if len(content) > JSON_BYTES:
         return _text(content, f"more than {JSON_BYTES} bytes: shown as text")
     try:
-        document = json.loads(content)
-        laid_out = json.dumps(document, indent=2, ensure_ascii=False)
+        laid_out, is_cut = _beginning(_LAYOUT.iterencode(json.loads(content)))
     except (ValueError, RecursionError):
         return _text(content, "no JSON: shown as text")
-    cut = laid_out[:SHOWN_BYTES]
-    return ShownBytes(shown_text(cut), len(content), len(cut) < len(laid_out))
+    return ShownBytes(shown_text(laid_out), len(content), is_cut)
+
+
+def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
+    """The first SHOWN_BYTES characters, and whether there are more. The rest is never made: the indents of a deep
+    document have many times its own size."""
+    taken, characters = list[str](), 0
+    for piece in pieces:
+        taken.append(piece)
+        characters += len(piece)
+        if characters > SHOWN_BYTES:
+            return "".join(taken)[:SHOWN_BYTES], True
+    return "".join(taken), False
 
 
 def _hex(content: bytes) -> str:

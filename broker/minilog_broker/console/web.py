@@ -273,6 +273,10 @@ class Console:
         name, password = fields.get("user", "").strip(), fields.get("password", "")
         if not name or not password:
             return self._render(request, "login.html", "", _login_values(fields, "give a name and a password"), 400)
+        wait_s = self._attempts.begin_guess(name, self._clock())
+        if wait_s > 0:
+            message = f"too many logins under this name have failed: wait {wait_s:.0f} s, and try it again"
+            return self._render(request, "login.html", "", _login_values(fields, message), 429)
         client = viewer_client(self._settings, name, password, is_token=fields.get("kind") == "token")
         try:
             async with self._logins:
@@ -283,7 +287,7 @@ class Console:
             return self._render(request, "login.html", "", _login_values(fields, message), 403)
         except MinilogError as error:
             return self._render(request, "login.html", "", _login_values(fields, str(error)), 503)
-        self._attempts.succeeded(address)
+        self._attempts.succeeded(address, name, self._clock())
         await self._end_session(request)
         token = secrets.token_urlsafe(32)
         for ended in self._sessions.begin(token, name, view, self._clock()):

@@ -18,10 +18,13 @@ from minilog.partition_key import PartitionKey
 from minilog.types import OffsetSpec, SizesFrom, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 
+_MOST_MS = (1 << 63) // 1000  # brokers count microseconds, in 64 bits
+
 
 def check_spec(partition: TopicPartition, spec: OffsetSpec) -> None:
     """Raises InvalidArgument unless `spec` is "earliest", "latest" or milliseconds since 1970."""
-    if spec in ("earliest", "latest") or (isinstance(spec, int) and not isinstance(spec, bool) and spec >= 0):
+    is_time = isinstance(spec, int) and not isinstance(spec, bool) and 0 <= spec < _MOST_MS
+    if spec in ("earliest", "latest") or is_time:
         return
     raise InvalidArgument(
         f"{spec!r} for partition {partition.partition} of topic {partition.topic!r} is no offset to ask for: "

@@ -189,7 +189,7 @@ def test_an_answer_of_a_leader_that_was_deposed_meanwhile_is_none() -> None:
     assert query.missing() == [P0]
 
 
-@pytest.mark.parametrize("spec", ["newest", -1, True, 1.5])
+@pytest.mark.parametrize("spec", ["newest", -1, True, 1.5, 10**17])
 def test_other_questions_are_refused(spec: object) -> None:
     with pytest.raises(InvalidArgument, match="no offset to ask for"):
         OffsetsQuery(known(Brokers()), {P0: spec})  # type: ignore[dict-item]

@@ -112,6 +112,7 @@ def test_the_form_of_records_is_read() -> None:
         {"start": "offset", "at": "-1"},
         {"start": "offset", "at": "²"},
         {"start": "time", "at": "yesterday"},
+        {"start": "time", "at": "9" * 18},
         {"partition": "1e9"},
         {"count": "9" * 40},
         {"key": "0xZZ"},

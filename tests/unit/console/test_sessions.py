@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minilog_broker.console.sessions import IDLE_S, LONGEST_S, MOST, Sessions, form_token, is_form_token
+from minilog_broker.console.sessions import IDLE_S, LONGEST_S, MOST, MOST_OF_USER, Sessions, form_token, is_form_token
 
 
 def test_a_session_is_found_by_its_token_alone() -> None:
@@ -36,14 +36,25 @@ def test_a_session_ends_after_a_day_however_much_it_is_used() -> None:
     assert sessions.use("t", LONGEST_S) is None
 
 
-def test_one_too_many_takes_the_place_of_the_one_that_was_used_least_recently() -> None:
+def test_a_user_with_too_many_sessions_loses_the_one_of_his_that_was_used_least_recently() -> None:
     sessions: Sessions[str] = Sessions()
-    for number in range(MOST):
+    sessions.begin("b", "bob", "view of bob", 0.0)
+    for number in range(MOST_OF_USER):
         assert sessions.begin(f"t{number}", "alice", f"view {number}", 0.0) == []
     assert sessions.use("t0", 1.0) is not None
-    assert sessions.begin("more", "bob", "view of bob", 2.0) == ["view 1"]
-    assert len(sessions.views()) == MOST
+    assert sessions.begin("more", "alice", "one more", 2.0) == ["view 1"]
+    assert sessions.use("b", 3.0) is not None, "one user's logins end no session of another"
     assert sessions.use("t0", 3.0) is not None
+
+
+def test_the_user_with_the_most_sessions_makes_room_where_there_are_too_many() -> None:
+    sessions: Sessions[str] = Sessions()
+    sessions.begin("a0", "alice", "view 0", 0.0)
+    sessions.begin("a1", "alice", "view 1", 0.0)
+    for number in range(MOST - 2):
+        assert sessions.begin(f"t{number}", f"user {number}", "view", 1.0) == []
+    assert sessions.begin("more", "bob", "view of bob", 2.0) == ["view 0"]
+    assert len(sessions.views()) == MOST
 
 
 def test_a_session_ends_once() -> None:

@@ -14,6 +14,7 @@ from minilog_broker.console.shown_bytes import Form
 
 _USUAL_COUNT = 20
 _HEX = "0x"
+_TIME_DIGITS = 15  # milliseconds up to the year 33658. A time stamp has microseconds, in 64 bits
 
 
 def wanted_records(fields: dict[str, str]) -> Wanted:
@@ -65,12 +66,14 @@ def _time_ms(text: str) -> int | None:
     text = text.strip()
     if not text:
         return None
-    if text.isascii() and text.isdigit() and len(text) <= 18:
+    if text.isascii() and text.isdigit() and len(text) <= _TIME_DIGITS:
         return int(text)
     try:
         at = datetime.datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(f"the time {text[:40]!r} cannot be read: write it as 2026-05-01T12:00") from None
+        raise InvalidArgument(
+            f"the time {text[:40]!r} cannot be read: write it as 2026-05-01T12:00, or as milliseconds since 1970"
+        ) from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=datetime.UTC)
     return int(at.timestamp() * 1000)
 
