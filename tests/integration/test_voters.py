@@ -6,11 +6,16 @@ import json
 import pathlib
 import time
 
+import msgspec
 import pytest
 
 from minilog import Admin
 from minilog.errors import InvalidArgument, VotersNotReady
 from minilog_broker.cli.app import run
+from minilog_broker.quorum.quorum_effects import VoteState
+from minilog_broker.server.disk.vote_file import FILE_NAME
+from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
+from minilog_broker.storage.files import OsFileSystem
 from tests.cluster import free_ports, running_cluster
 from tests.integration.moving import Writing, admin, create, wait_in_sync, wait_until
 
@@ -77,3 +82,34 @@ def test_a_voter_that_moved_is_named_by_health_and_found_once_its_address_is_rec
             cluster.start(1)
             cluster.wait_running()
             wait_in_sync(cluster, "kept")
+
+
+def test_a_voter_that_moved_while_it_led_and_is_an_epoch_ahead_is_not_locked_out(tmp_path: pathlib.Path) -> None:
+    """It was killed when it had stood for election alone. Nobody reaches it to hear of that epoch."""
+    with running_cluster(tmp_path, voters=3) as cluster:
+        create(cluster, "kept")
+        with admin(cluster) as client:
+            assert client.move_voter(2).changed, "the first change records the addresses of all"
+            moved = client.describe_cluster().controller
+            assert moved is not None
+            cluster.kill(moved)
+            wait_until(lambda: client.describe_cluster().controller not in (None, moved))
+            files, vote_file = OsFileSystem(), f"{cluster.data_directory(moved)}/{FILE_NAME}"
+            newest = max(_vote(files, f"{cluster.data_directory(each)}/{FILE_NAME}").epoch for each in (1, 2, 3))
+            write_durable_file(files, vote_file, msgspec.json.encode(VoteState(newest + 1, moved)))
+            (cluster.ports[moved],) = free_ports(1)
+            cluster.start(moved)
+            cluster.wait_running()
+            assert "VOTER_MOVED" in {problem.code for problem in client.cluster_health().problems}
+            assert client.move_voter(moved).changed
+            wait_in_sync(cluster, "kept")
+            other = next(each for each in (1, 2, 3) if each not in (moved, client.describe_cluster().controller))
+            cluster.kill(other)
+            assert not client.move_voter(moved).changed
+            create(cluster, "with-its-vote")
+
+
+def _vote(files: OsFileSystem, path: str) -> VoteState:
+    content = read_durable_file(files, path)
+    assert content is not None
+    return msgspec.json.decode(content, type=VoteState)

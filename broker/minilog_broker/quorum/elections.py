@@ -28,6 +28,7 @@ from minilog.errors import (
 )
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum import voting
+from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.quorum_effects import AnswerVote, SendVote
@@ -169,6 +170,8 @@ class Elections:
         if epoch == self._epoch and leader_id == voter_id and self._leader_id == NO_LEADER:
             transitions.follow(epoch, voter_id, now_ms)
             return True
+        if epoch < self._epoch and leader_id == voter_id:
+            return transitions.listen(epoch, voter_id, now_ms)
         if epoch > self._epoch or (leader_id != NO_LEADER and self._leader_id == NO_LEADER):
             self._ask_for_epochs(now_ms)
         return False
@@ -231,6 +234,8 @@ class Elections:
         if isinstance(state, Observer):
             if state.epoch < epoch <= MAX_EPOCH:
                 self._transitions.enter_epoch(epoch, now_ms)
+        elif isinstance(state, Follower) and state.only_listens and epoch <= self._epoch:
+            self._transitions.listen_on(state, epoch, now_ms)
         elif epoch > self._epoch:
             self.learn(self._leader_id, epoch, self._leader_id, now_ms)
 

@@ -26,10 +26,11 @@ NO_PARTITION_EPOCH = -1  # voters commit by majority: there is no ISR to be in o
 class Fetcher:
     """The session of a follower or observer to the quorum's leader.
 
-    `confirmed`: on this stream the leader has spoken as the leader of our epoch.
+    `confirmed`: on this stream the leader has spoken as the leader of our epoch. `directory_id`: what the leader is
+    told of this node's directory. It counts nobody without one.
     """
 
-    def __init__(self, member: Member, leader_id: int, epoch: int) -> None:
+    def __init__(self, member: Member, leader_id: int, epoch: int, directory_id: bytes | None = None) -> None:
         self.leader_id = leader_id
         self.epoch = epoch
         self.confirmed = False
@@ -38,6 +39,7 @@ class Fetcher:
         member.context.incarnations[leader_id] = life
         self.session = ReplicaFetcher(leader_id, member.context, member.rng)
         self._member = member
+        self._directory_id = member.directory_id if directory_id is None else directory_id
         self._follower: FollowerPartition | None = None
 
     # -- its life
@@ -63,6 +65,12 @@ class Fetcher:
     def halt(self) -> None:
         """Take no more runs until `start`. The session stays."""
         self.session.unfollow(METADATA_KEY)
+
+    def enter(self, epoch: int, now_ms: float) -> None:
+        """The leader is in a later epoch. Continue in the session."""
+        self.halt()
+        self.epoch, self.confirmed = epoch, False
+        self.start(now_ms)
 
     def restart(self, now_ms: float) -> None:
         """The log begins anew, behind a snapshot."""
@@ -133,7 +141,7 @@ class Fetcher:
         ):  # the first one of a stream
             request.cluster_metadata = True
             request.cluster_id = self._member.cluster_id
-            request.directory_id = self._member.directory_id
+            request.directory_id = self._directory_id
         return request
 
     # -- the answers of the disk

@@ -7,6 +7,10 @@ leader.
     our own process stood still                      so much later
 
 It begins with a pre-vote. If others hear the leader, nothing comes of it (V20).
+
+A follower that *only listens* has promised a later epoch than its leader's. The leader would stand above that epoch,
+but it does not reach this voter. So this voter fetches as an observer does. It does not name its directory, and so
+nothing that it has counts for a commit.
 """
 
 from __future__ import annotations
@@ -24,9 +28,12 @@ class Follower:
 
     role = Role.FOLLOWER
 
-    def __init__(self, member: Member, leader_id: int, epoch: int, now_ms: float) -> None:
+    def __init__(
+        self, member: Member, leader_id: int, epoch: int, now_ms: float, *, only_listens: bool = False
+    ) -> None:
         self.leader_id = leader_id
-        self.fetcher = Fetcher(member, leader_id, epoch)
+        self.only_listens = only_listens
+        self.fetcher = Fetcher(member, leader_id, epoch, directory_id=b"" if only_listens else member.directory_id)
         self.due_ms = now_ms + member.timing.fetch_timeout_ms
         self._member = member
         self._heard_ms = -math.inf

@@ -183,7 +183,8 @@ class QuorumLeader:
         )
         self._keys[session_id] = VoterKey(first.broker_id, first.directory_id)
         self._ends[session_id] = 0
-        self.voters.session_opened(first.broker_id)
+        if first.directory_id:  # who only listens does not follow yet, and is told on
+            self.voters.session_opened(first.broker_id)
 
     def _refuse(self, session_id: int, error: MinilogError) -> None:
         self._member.emit(MetadataSessionRefused(session_id, error, self.leader_epoch, self._member.node_id))

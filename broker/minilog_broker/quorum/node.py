@@ -111,7 +111,10 @@ class QuorumNode:
 
     @property
     def epoch(self) -> int:
-        return self._transitions.epoch
+        """The epoch of the leader, as far as this node knows it. What it has promised may be later, while it only
+        listens."""
+        state = self._transitions.state
+        return state.fetcher.epoch if isinstance(state, Follower) else self._transitions.epoch
 
     @property
     def leader_id(self) -> int:
@@ -213,6 +216,11 @@ class QuorumNode:
                     continue
         if self._transitions.state.due_ms <= now_ms:
             self._transitions.due(now_ms)
+
+    def leave(self, now_ms: float) -> None:
+        """This process ends: the node stands for election no more."""
+        self._at(now_ms)
+        self._transitions.leave(now_ms)
 
     def disk_stalled(self, now_ms: float) -> None:
         """Our disk does not answer, and without it a leader decides nothing. Lead no more, if another voter can."""

@@ -73,10 +73,8 @@ class Observer:
     def enter(self, epoch: int, now_ms: float) -> None:
         """The broker that we ask leads in a later epoch than ours. Continue in the session."""
         assert self.fetcher is not None
-        self.fetcher.halt()
-        self.epoch = self.fetcher.epoch = epoch
-        self.fetcher.confirmed = False
-        self.fetcher.start(now_ms)
+        self.epoch = epoch
+        self.fetcher.enter(epoch, now_ms)
 
     def elsewhere(self, now_ms: float) -> None:
         """The stream broke, was refused or is silent. Ask another broker, after a pause."""

@@ -12,10 +12,15 @@
 (reported_epochs). Then it is a FOLLOWER if it knows the leader, else UNATTACHED. After a round that is not won in time
 comes another one (PROSPECTIVE). A voter may be stuck in a later epoch than a leader that a majority hears. Then the
 leader stands in the epoch above. So the voter comes back, and the leader stays (V20).
+
+If that leader does not reach the voter (it has moved, and its new address is not recorded), the voter listens to it
+meanwhile: it is a FOLLOWER that does not count (follower). Its own epoch stays what it has promised. A node that leaves
+stands no more.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 from minilog_broker.quorum.cluster import NewVoter, cluster_record, founding_level, level_record, new_cluster_id
@@ -31,6 +36,7 @@ from minilog_broker.quorum.snapshots import Snapshots
 from minilog_broker.quorum.standing import Candidate, Prospective, Unattached
 from minilog_broker.quorum.vote_keeper import VoteKeeper
 
+_ROUNDS_IN_VAIN = 5  # about a second: a leader that reaches this voter has long stood above it
 State: TypeAlias = Unattached | Prospective | Candidate | QuorumLeader | Follower | Observer
 
 WAYS = {
@@ -65,6 +71,7 @@ class Transitions:
         self.keeper = VoteKeeper(stored, member.emit)
         self.reported_epochs = ReportedEpochs(member)
         self.started = False
+        self._leaves = False
         self._member = member
         self._snapshots = snapshots
         self._rounds = 0  # since a leader was heard
@@ -119,6 +126,8 @@ class Transitions:
             self._enter(Unattached(now_ms + self._member.jitter_ms()), now_ms)
         elif not isinstance(self.state, QuorumLeader):
             leader_id = self.leader_id
+            if isinstance(self.state, Follower):
+                self.epoch = self.state.fetcher.epoch  # an observer's is the leader's
             self._enter(Observer(self._member, self.epoch, now_ms, leader_id), now_ms)
         elif self._snapshots.replayed_end_offset >= self._member.voters.newest_end_offset:
             # The change that ended our vote is committed, and the command has its answer.
@@ -155,11 +164,21 @@ class Transitions:
 
     # -- elections
 
+    def leave(self, now_ms: float) -> None:
+        """This process ends. Stand for election no more: a new epoch would part this voter from the others, who elect
+        one of themselves."""
+        self._leaves = True
+        if isinstance(self.state, Prospective | Candidate):
+            self._enter(Unattached(math.inf), now_ms)
+
     def stand(self, now_ms: float) -> None:
         """Ask whether we would be elected. Wait before, until the disk is done and the whole log is known.
 
         A leader judges positions by the epochs that the log has recorded. Those of queued entries are not among them.
         """
+        if self._leaves:
+            self._enter(Unattached(math.inf), now_ms)
+            return
         waits = self.keeper.is_writing and isinstance(self.state, Candidate)
         if waits or not self._member.log.settled or self._snapshots.loading is not None or self.epoch >= MAX_EPOCH:
             if not isinstance(self.state, QuorumLeader):
@@ -261,7 +280,7 @@ class Transitions:
     def follow(self, epoch: int, leader_id: int, now_ms: float) -> None:
         """Another voter leads `epoch`, which is ours or later."""
         state = self.state
-        if isinstance(state, Follower) and leader_id == state.leader_id:
+        if isinstance(state, Follower) and leader_id == state.leader_id and not state.only_listens:
             if epoch == self.epoch:
                 return
             if state.is_connected:
@@ -271,6 +290,30 @@ class Transitions:
         follower = Follower(self._member, leader_id, epoch, now_ms)
         self._enter(follower, now_ms)
         self.keeper.when_durable(lambda: self._fetch(follower))
+
+    def listen(self, epoch: int, leader_id: int, now_ms: float) -> bool:
+        """A voter says itself that it leads `epoch`, which is below what we have promised. Listen to it, if it has not
+        stood above us in all these rounds. Whether we do.
+
+        Our log must have nothing of a later epoch: what is in it may be committed. Our promise stays. So we vote for
+        nobody below it, and our copy counts for nothing in that leader's epoch.
+        """
+        log = self._member.log
+        newest_epoch = max(log.last_entry[0], log.log.epochs.latest_epoch or 0)
+        in_vain = isinstance(self.state, Prospective) and self._rounds >= _ROUNDS_IN_VAIN
+        if not in_vain or newest_epoch > epoch or not log.settled:
+            return False
+        follower = Follower(self._member, leader_id, epoch, now_ms, only_listens=True)
+        self._enter(follower, now_ms)
+        self.keeper.when_durable(lambda: self._fetch(follower))
+        return True
+
+    def listen_on(self, state: Follower, epoch: int, now_ms: float) -> None:
+        """The leader that we listen to is in `epoch`, at most ours. In ours we follow it, and count."""
+        if epoch == self.epoch:
+            self.follow(epoch, state.leader_id, now_ms)
+        elif epoch > state.fetcher.epoch:
+            state.fetcher.enter(epoch, now_ms)
 
     def enter_epoch(self, epoch: int, now_ms: float) -> None:
         """The broker that we fetch from leads in a later epoch than ours. Continue in the same session."""
@@ -317,7 +360,7 @@ class Transitions:
     def stand_above(self, epoch: int, now_ms: float) -> bool:
         """Stand above `epoch`, as a leader that a majority hears, unless our disk is behind. Whether it does: for one
         voter's word it leaps seldom."""
-        if not self._member.log.settled:
+        if self._leaves or not self._member.log.settled:
             return False
         leap = self.reported_epochs.leap_towards(epoch, self.epoch, now_ms)
         if leap == self.epoch:

@@ -459,6 +459,7 @@ class Broker:
 
     async def _stop_leading(self) -> None:
         self._stopped = True  # later changes of the image have no effect
+        self._stored.quorum.leave()
         self._parts.to_replicas.stop()
         self._parts.replicas.manager.stop_leading(now_ms())
         self._parts.replicas.run()

@@ -179,7 +179,8 @@ class Judges:
                 state, awake = machine.node._transitions.state, cluster.now_ms >= machine.paused_until_ms
                 connected = not {(voter_id, leader.node_id), (leader.node_id, voter_id)} & cluster.cut
                 if isinstance(state, Follower) and state.leader_id == leader.node_id and awake and connected:
-                    count += machine.node.epoch == led.epoch and state.hears_leader(cluster.now_ms)
+                    counts = machine.node.epoch == led.epoch and not state.only_listens
+                    count += counts and state.hears_leader(cluster.now_ms)
         return 2 * count > len(voters)
 
     def _look_at_hearing(self) -> None:

@@ -13,9 +13,11 @@ from unittest.mock import patch
 
 import msgspec
 
+from minilog_broker.quorum import follower as follower_module
 from minilog_broker.quorum import leader as leader_module
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.commit import majority_commit
+from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.member import Member
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.quorum_effects import VoteState
@@ -29,6 +31,15 @@ from minilog_broker.storage.recovery import Recovery
 from tests.unit.quorum.machine import VOTE_FILE, QuorumMachine
 
 Patches = list[tuple[Any, str, Any]]
+
+
+def _listener_counts() -> Patches:
+    """A voter names its directory to a leader below its promise, too."""
+
+    def fetcher(member: Member, leader_id: int, epoch: int, directory_id: bytes) -> Fetcher:
+        return Fetcher(member, leader_id, epoch)
+
+    return [(follower_module, "Fetcher", fetcher)]
 
 
 def _vote_not_synced() -> Patches:
@@ -191,6 +202,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "31 only voters of the own log are asked": _known_voters_only,
     "31 replaced by its own majority": _replaced_by_its_own_majority,
     "V12 votes without comparing logs": _no_log_comparison,
+    "V12 the copy of who only listens counts": _listener_counts,
 }
 
 

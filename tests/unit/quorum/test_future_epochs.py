@@ -29,7 +29,8 @@ def quorum(seed: int = 0) -> tuple[QuorumCluster, QuorumMachine, list[QuorumMach
 
 
 def epochs(cluster: QuorumCluster) -> list[int]:
-    return [cluster.node(each).epoch for each in THREE]
+    """What each has promised. Who only listens names its leader's epoch."""
+    return [cluster.node(each)._transitions.epoch for each in THREE]
 
 
 def is_led(cluster: QuorumCluster) -> bool:

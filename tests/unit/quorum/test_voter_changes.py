@@ -14,6 +14,7 @@ from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import QuorumMachine, Ticket
 from tests.unit.quorum.mutants import MUTANTS, mutated
 from tests.unit.quorum.test_histories import PINNED
+from tests.unit.quorum.test_voter_ahead import test_its_copy_counts_for_nothing_as_long_as_it_only_listens
 from tests.unit.quorum.test_voters import test_a_replacement_needs_the_majority_before_it_too
 
 
@@ -303,6 +304,7 @@ SCENES: dict[str, Callable[[], object]] = {
     "31 an observer votes for nobody": test_a_new_voter_that_does_not_know_it_yet_votes_where_it_is_counted,
     "31 the vote of an observer is forgotten": lambda: any(map(promised_to_another, range(6))),
     "31 replaced by its own majority": test_a_replacement_needs_the_majority_before_it_too,
+    "V12 the copy of who only listens counts": lambda: test_its_copy_counts_for_nothing_as_long_as_it_only_listens(0),
     "31 only voters of the own log are asked": test_a_voter_that_was_away_while_all_others_changed_finds_the_leader,
 }
 

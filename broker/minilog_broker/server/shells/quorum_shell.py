@@ -195,6 +195,10 @@ class QuorumShell:
         except CorruptMessage as error:  # rot in a part that a clean stop vouched for
             raise self._log.damaged(str(error)) from error
 
+    def leave(self) -> None:
+        """This process ends: stand for election no more."""
+        self._event(lambda: self._node.leave(now_ms()))
+
     async def stop(self) -> bool:
         """Close the log; whether that was clean."""
         self._timer.stop()
