@@ -1,7 +1,8 @@
 """`minilog check` looks for damage in the data directory of a stopped broker. It asks no broker.
 
 The exit code is 0 for a sound directory, also if the next start has something to repair. It is 1 for a damaged one. It
-is 2 if the command could not check all of it.
+is 2 if the command could not check all of it. It is 3 if acknowledged records may be missing, and only other copies can
+tell.
 """
 
 from __future__ import annotations
@@ -27,8 +28,13 @@ from minilog_broker.storage.data_directory import look_into
 from minilog_broker.storage.directory_check import DirectoryCheck, Known, segment_bytes
 from minilog_broker.storage.files import FileSystem, OsFileSystem, ReadingFileSystem
 
-SOUND, DAMAGED, NOT_CHECKED = 0, 1, 2
-_CODES = {Verdict.DAMAGED: DAMAGED, Verdict.NOT_CHECKED: NOT_CHECKED}
+SOUND, DAMAGED, NOT_CHECKED, NOT_KNOWN = 0, 1, 2, 3
+_CODES = {
+    Verdict.DAMAGED: DAMAGED,
+    Verdict.NOT_CHECKED: NOT_CHECKED,
+    Verdict.DOUBTFUL: NOT_KNOWN,
+    Verdict.TORN_TAIL: NOT_KNOWN,
+}
 
 
 def upper_layers() -> Known:

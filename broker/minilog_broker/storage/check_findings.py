@@ -1,12 +1,15 @@
 """The findings of a check of a stopped broker's directory, for people and for programs (directory_check.py,
 log_check.py).
 
-verdict       meaning                                                          exit code of `minilog check`
-cache         the next start makes the file again or does without: no loss     0
-torn tail     the end of an unfinished write: the next start cuts it           0
-doubtful      acknowledged records may be missing, and nothing would show it   0
-not checked   a later version wrote the file, or the system refuses to read it 2
-damaged       the file differs from the bytes that were written                1
+verdict               meaning                                                          exit code of `minilog check`
+cache                 the next start makes the file again or does without: no loss     0
+torn or damaged tail  an unfinished write, or acknowledged records that were changed   3
+doubtful              acknowledged records may be missing, and nothing would show it   3
+not checked           a later version wrote the file, or the system refuses to read it 2
+damaged               the file differs from the bytes that were written                1
+
+Nothing in a directory tells an unfinished write from rot in the newest records: their end was not recorded yet. So a
+check does not say that a bad tail was never acknowledged. The other copies decide.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ class Verdict(enum.Enum):
     """The verdicts of the module's table. A later one is worse, except for the exit code."""
 
     CACHE = "cache"
-    TORN_TAIL = "torn tail"
+    TORN_TAIL = "torn or damaged tail"
     DOUBTFUL = "doubtful"
     NOT_CHECKED = "not checked"
     DAMAGED = "damaged"

@@ -231,7 +231,10 @@ class LogCheck:
                 problem, path = segment.scan.problem, segment.name.file()
                 reasons = [problem, *(reason for reason in reasons if problem not in reason)]
                 if not looked.damage:
-                    remedy = f"{_START}: it cuts the {segment.scan.surplus_bytes} bytes, which were never acknowledged"
+                    remedy = (
+                        f"nothing here tells whether the {segment.scan.surplus_bytes} bytes are an unfinished write or "
+                        f"acknowledged records: {self._tail_remedy}"
+                    )
                     self._find(path, Verdict.TORN_TAIL, problem, remedy)
         if looked.damage:
             self._find(path, Verdict.DAMAGED, "; ".join(reasons), self._remedy)
@@ -293,6 +296,18 @@ class LogCheck:
         except CorruptFile as error:
             return str(error).removeprefix(f"{self._path(name)} is damaged: ")
         return None
+
+    @property
+    def _tail_remedy(self) -> str:
+        if self._is_metadata:
+            return (
+                f"{_START}: it cuts them, and takes the entries of the other voters. Where it is the only voter, copy "
+                "the directory before"
+            )
+        return (
+            f"{_START}: it cuts them, and another copy leads if it has more. Where this is the only copy, copy the "
+            "directory before: what is cut is gone"
+        )
 
     @property
     def _remedy(self) -> str:

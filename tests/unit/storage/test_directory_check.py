@@ -171,13 +171,27 @@ def test_segments_behind_a_damaged_one_are_read_too(files: CrashableFiles) -> No
     assert found(check(files)) == {f"{FIRST}.log": Verdict.DAMAGED, f"{LAST}.log": Verdict.DAMAGED}
 
 
-def test_a_torn_tail_is_no_damage() -> None:
+def test_whether_a_bad_tail_was_acknowledged_is_not_known() -> None:
     files = CrashableFiles(Random(1))
     stop(files, clean=False)
     files.damage(f"{LAST}.log", 13 * BATCH, batch(39)[:50])
     report = check(files)
     assert (found(report), report.worst) == ({f"{LAST}.log": Verdict.TORN_TAIL}, Verdict.TORN_TAIL)
-    assert "cuts the 50 bytes" in report.findings[0].remedy
+    assert (
+        "nothing here tells whether the 50 bytes are an unfinished write or acknowledged" in report.findings[0].remedy
+    )
+
+
+def test_one_bit_in_what_was_written_last_before_a_kill_is_not_called_unacknowledged() -> None:
+    """The end of these records was not recorded yet. So it cannot be told from an unfinished write."""
+    files = CrashableFiles(Random(1))
+    stop(files, clean=False)
+    write_checkpoint(files, DIRECTORY, Checkpoint(0, 26, 26, flush_on_append=True, has_manifest=True))
+    flip(files, f"{LAST}.log", 100)
+    report = check(files)
+    assert (found(report), report.worst) == ({f"{LAST}.log": Verdict.TORN_TAIL}, Verdict.TORN_TAIL)
+    assert "never acknowledged" not in report.findings[0].remedy
+    assert "copy the directory before" in report.findings[0].remedy
 
 
 def test_what_was_not_synced_when_the_machine_went_down_is_doubtful(files: CrashableFiles) -> None:
