@@ -63,8 +63,10 @@ class SinkPlan:
         """The topics of the rows of `batch`. Raises InvalidOption for a null topic."""
         if not batch.num_rows:
             return frozenset()
+        from minilog.steady_tables import encode
+
         batch = self._spelled(batch)
-        return frozenset(_topic_column(batch).unique().to_pylist() if self.topic is None else [self.topic])
+        return frozenset(encode(_topic_column(batch))[1] if self.topic is None else [self.topic])
 
     def _spelled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.spelling:
@@ -90,12 +92,13 @@ class SinkPlan:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from minilog.steady_tables import encode
+
         codes = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
         topics = [self.topic or ""]
         if self.topic is None:
-            encoded = _topic_column(batch).dictionary_encode()
-            topics = encoded.dictionary.to_pylist()
-            codes = pc.shift_left(encoded.indices.cast(pa.int64()), _PARTITION_BITS)
+            codes, topics = encode(_topic_column(batch))
+            codes = pc.shift_left(codes, _PARTITION_BITS)
         if "partition" in self.columns:
             codes = pc.add(codes, _partition_codes(batch))
         return codes, topics

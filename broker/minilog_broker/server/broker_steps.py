@@ -205,7 +205,15 @@ def build_cleaner(
     """The cleaner of this broker. `files` is not the pool of the logs: only the disk's thread changes files there."""
     thread = runtime.readers("cleaner", 1, failed)
     return Cleaner(
-        config, replicas, stored.disk, stored.reserve, thread, files, runtime.monotonic_s, clock.trusted_now_us
+        config,
+        replicas,
+        stored.disk,
+        stored.reserve,
+        thread,
+        files,
+        runtime.monotonic_s,
+        clock.trusted_now_us,
+        lambda topic_id: (topic := stored.quorum.image.topics.get(topic_id)) is not None and topic.internal,
     )
 
 

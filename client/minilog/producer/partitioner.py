@@ -12,6 +12,7 @@ import random
 import pyarrow as pa
 
 from minilog import compute as pc
+from minilog.steady_tables import encode
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIER = 0x5BD1E995
@@ -83,11 +84,9 @@ def split_by_key(columns: pa.RecordBatch, partition_count: int) -> tuple[dict[in
 def places_by_key(keys: pa.BinaryArray, partition_count: int) -> list[tuple[int | None, pa.Array]]:
     """The indices of the keys of each partition, in order. The indices of nulls come last, under None, if there are
     nulls."""
-    encoded = keys.dictionary_encode()
-    by_code = pa.array(
-        [partition_for_key(value, partition_count) for value in encoded.dictionary.to_pylist()], pa.int32()
-    )
-    partitions = by_code.take(encoded.indices)
+    codes, different = encode(keys)
+    by_code = pa.array([partition_for_key(key, partition_count) for key in different], pa.int32())
+    partitions = by_code.take(codes)
     parts: list[tuple[int | None, pa.Array]] = [
         (partition, pc.indices_nonzero(pc.equal(partitions, partition).fill_null(False)))
         for partition in pc.unique(by_code).to_pylist()

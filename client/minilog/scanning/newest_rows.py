@@ -7,7 +7,8 @@ A read looks at the keys of all rows first, and then at the rows of the table:
 
 If the keys do not fit into the memory, a pass keeps the lower ones of them, and the next pass begins at `next_key`. A
 pass ends with a table of at least a third of its memory, whatever the keys are. So the number of passes is in
-proportion to the bytes of all keys. Arrow compares keys, and has no function that hashes them.
+proportion to the bytes of all keys. Keys are compared, and not hashed: Arrow has no hash
+function with a secret (steady_tables.py).
 
 A deletion is a row like any other until the newest row of each key is known. Then the table has no row of its key.
 """

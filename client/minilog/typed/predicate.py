@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from minilog import compute as pc
+from minilog.steady_tables import are_in
 
 TRUE, FALSE, UNKNOWN = 1, 2, 4  # outcomes are sums of these
 
@@ -174,7 +175,7 @@ def evaluate(predicate: Predicate, column: Callable[[int], pa.Array], row_count:
             return pc.equal(column(field_id), value)
         case OneOf(field_id, _, array):
             values = column(field_id)
-            matches = pc.is_in(values if values.type == array.type else values.cast(array.type), value_set=array)
+            matches = are_in(values if values.type == array.type else values.cast(array.type), array)
             return pc.if_else(values.is_valid(), matches, pa.scalar(None, pa.bool_()))
         case Less(field_id, value, or_equal):
             return (pc.less_equal if or_equal else pc.less)(column(field_id), value)

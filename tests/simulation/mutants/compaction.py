@@ -129,10 +129,11 @@ def follower_cleans_ahead() -> Patches:
 def part_of_the_range_is_all() -> Patches:
     """A table that is full is taken for that of the whole range: a cleaning is done after its first pass."""
 
-    def mutant(self: Cleaning) -> Iterator[Replacement]:
-        yield from self._pass(self._table(min(self._dirty_from, self.point.clean_to), self.point.clean_to))
+    def mutant(self: Cleaning) -> Iterator[Replacement | None]:
+        newest = yield from self._table(min(self._dirty_from, self.point.clean_to), self.point.clean_to)
+        yield from self._pass(newest)
 
-    return [(Cleaning, "replacements", mutant)]
+    return [(Cleaning, "steps", mutant)]
 
 
 def aborted_are_newest() -> Patches:
@@ -195,7 +196,7 @@ def cleaning_seals_nothing() -> Patches:
         if self.compaction.begun.clean_to < offset:
             seal_below(self, offset)
 
-    def unchecked(self: Cleaning, newest: NewestOffsets) -> Iterator[Replacement]:
+    def unchecked(self: Cleaning, newest: NewestOffsets) -> Iterator[Replacement | None]:
         try:
             yield from own(self, newest)
         except OffsetOutOfRange:

@@ -121,7 +121,7 @@ def test_keys_that_a_batch_holds_are_not_views_of_it() -> None:
     whole = pa.array([b"k" * 10] * 1_000)
     keys = KeyPass(pa.binary(), 1 << 20)
     keys.add(0, whole.slice(0, 1), pa.array([5], pa.int64()))
-    waiting = keys._tables[0]._keys[0]
+    waiting = keys._tables[0]._waiting_keys[0]
     assert waiting.buffers()[2].size < 100
 
 

@@ -4,18 +4,19 @@
     begin      the leader announces the point, and each replica records it as soon as its last stable offset is there
     clean      for each copy that has begun a point and not carried it out: write segments anew, and swap (cleaning.py)
 
-One copy is cleaned at a time. The thread reads and writes at a bounded rate. Only the swap of a segment runs on the
-disk's thread, where it takes its turn. A round that meets an error leaves the copy as it is, and the next round begins
-this copy's cleaning anew. docs/spec/replication.md § Compaction has the rules.
+One copy is cleaned at a time, and in turns (cleaner_turns.py). The thread reads and writes at a bounded rate. Only
+the swap of a segment runs on the disk's thread, where it takes its turn. A round that meets an error leaves the copy
+as it is, and the next round begins this copy's cleaning anew. docs/spec/replication.md § Compaction has the rules.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 import structlog
 
@@ -34,6 +35,7 @@ from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.disk_thread import Disk
 from minilog_broker.server.disk.reader_threads import PAUSE_S, Readers, result_of
 from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.shells.cleaner_turns import ROUND_S, TURN_S, CleanerTurns
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.storage.compaction.cleaning import Cleaning, Replacement
 from minilog_broker.storage.compaction.due import CompactionSettings, dirty_bytes, next_clean_to
@@ -48,6 +50,7 @@ from minilog_broker.storage.reserve import Reserve
 logger = structlog.get_logger()
 
 LATE_S = 3600.0  # the alert MinilogLogCleanerLate has the same time
+_Steps: TypeAlias = tuple[Cleaning, Iterator[Replacement | None]]
 _NOT_AS_WRITTEN = (OSError, CorruptMessage, UnsupportedVersion)
 
 
@@ -91,6 +94,7 @@ class Cleaner:
         files: FileSystem,
         monotonic_s: Callable[[], float],
         trusted_now_us: Callable[[], int | None],
+        is_internal: Callable[[bytes], bool],
     ) -> None:
         self._config = config
         self._replicas = replicas
@@ -101,6 +105,7 @@ class Cleaner:
         self._monotonic_s = monotonic_s
         self._trusted_now_us = trusted_now_us
         self._rate = Rate(config.log_cleaner_io_max_bytes_per_second, thread, monotonic_s)
+        self._turns = CleanerTurns[_Steps](is_internal)
         self._changed = asyncio.Event()
         self.counts = CleanerCounts()
 
@@ -141,8 +146,15 @@ class Cleaner:
             if leader.config.is_compacted:
                 await self._tried(leader.key, partial(self._decide, leader))
         await self._disk.call(lambda: None)  # behind the commands that begin the points
-        for replica, log in self._due():
+        end_s = self._monotonic_s() + ROUND_S
+        for replica, log in self._turns.in_order(self._due(), key=lambda copy: copy[0].key):
+            if self._monotonic_s() >= end_s:
+                break
             await self._tried(replica.key, partial(self._clean, replica, log))
+        for _, steps in self._turns.forget_all_but(key for key in self.counts.due_since_s):
+            await self._give_up(steps)
+        if self._turns.has_paused:
+            self._changed.set()  # the next round goes on at once
 
     def _due(self) -> list[tuple[Replica, Log]]:
         """The copies that have begun a point and not carried it out. Notes since when, also while the cleaner is off:
@@ -198,18 +210,35 @@ class Cleaner:
         """Carry out the point that this copy has begun."""
         if replica.config is None or replica.log is None or replica.log.log is not log:
             return  # the copy was let go since the round began
-        point, transactions = log.compaction.begun, replica.log.producers.transactions
-        aborted = frozenset(transactions.aborted_within(0, point.clean_to))
-        reader, buffer_bytes = KeyReader(log.key, replica.config.schemas), self._config.log_cleaner_dedupe_buffer_size
-        cleaning = Cleaning(log, point, self._files, reader, aborted, buffer_bytes, self._use)
+        paused = self._turns.take(replica.key)
+        if paused is not None and not paused[0].is_of(log):
+            await self._give_up(paused[1])
+            paused = None
+        cleaning, steps = paused or await self._begun(replica, log)
         try:
-            if await self._carry_out(log, cleaning):
+            if await self._carry_out(log, cleaning, steps):
                 await self._finish(log, cleaning)
         except _NOT_AS_WRITTEN as error:
             if replica.log is None or replica.log.log is not log:
                 return
             await self._look_for_damage(log, cleaning.read_at, error)
             raise
+
+    async def _begun(self, replica: Replica, log: Log) -> _Steps:
+        """A new cleaning. The log seals what it reads."""
+        assert replica.config is not None
+        assert replica.log is not None
+        point, transactions = log.compaction.begun, replica.log.producers.transactions
+        aborted = frozenset(transactions.aborted_within(0, point.clean_to))
+        reader, buffer_bytes = KeyReader(log.key, replica.config.schemas), self._config.log_cleaner_dedupe_buffer_size
+        cleaning = Cleaning(log, point, self._files, reader, aborted, buffer_bytes, self._use)
+        seal = partial(log.seal_below, point.clean_to)
+        await self._disk.call(lambda: self._reserve.write_metadata(seal))
+        return cleaning, cleaning.steps()
+
+    async def _give_up(self, steps: Iterator[Replacement | None]) -> None:
+        """Close what the cleaning has open, on its thread."""
+        await result_of(self._thread, steps.close)  # type: ignore[attr-defined]
 
     async def _finish(self, log: Log, cleaning: Cleaning) -> None:
         """Record that the copy has carried out the point."""
@@ -228,18 +257,30 @@ class Cleaner:
             bytes=log.size_bytes,
         )
 
-    async def _carry_out(self, log: Log, cleaning: Cleaning) -> bool:
-        """Whether the log has taken all replacements. Before the first one the log seals what the cleaning reads."""
-        seal = partial(log.seal_below, cleaning.point.clean_to)
-        await self._disk.call(lambda: self._reserve.write_metadata(seal))
-        replacements = cleaning.replacements()
+    async def _carry_out(self, log: Log, cleaning: Cleaning, steps: Iterator[Replacement | None]) -> bool:
+        """Whether the log has taken all replacements. False also where the time of this turn is over."""
+        end_s = self._monotonic_s() + TURN_S
+
+        def advance() -> Replacement | bool:
+            for step in steps:
+                if step is not None:
+                    return step
+                if self._monotonic_s() >= end_s:
+                    return False
+            return True
+
         while True:
-            replacement: Replacement | None = await result_of(self._thread, lambda: next(replacements, None))
-            if replacement is None:
+            replacement: Replacement | bool = await result_of(self._thread, advance)
+            if isinstance(replacement, Replacement):
+                if not await self._disk.call(partial(self._replace, log, replacement)):
+                    return False
+                del replacement  # the cleaner's thread closes the former files last, and so frees their space
+            elif replacement:
                 return True
-            if not await self._disk.call(partial(self._replace, log, replacement)):
+            else:
+                if not self._turns.pause(log.key, (cleaning, steps), self._monotonic_s()):
+                    await self._give_up(steps)
                 return False
-            del replacement  # the cleaner's thread closes the former files last, and so frees their space
 
     def _replace(self, log: Log, replacement: Replacement) -> bool:
         """On the disk's thread: swap, unless retention or a truncation has changed the segments meanwhile."""

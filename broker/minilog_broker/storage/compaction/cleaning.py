@@ -16,7 +16,7 @@ The cleaning reads and writes on a thread of its own. It changes nothing of the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -71,20 +71,25 @@ class Cleaning:
         self.read_at = self._dirty_from
         """The offset of the piece that was read last. After an error the damage is there."""
 
-    def replacements(self) -> Iterator[Replacement]:
-        """The replacements, one behind the other. The log must have taken each before the caller asks for the next.
+    def is_of(self, log: Log) -> bool:
+        """Whether this is a cleaning of this log as it is now. A later point may have begun meanwhile."""
+        return self._log is log and self.begins == log.begins
+
+    def steps(self) -> Iterator[Replacement | None]:
+        """The replacements. The log must have taken each before the caller asks for the next. None comes
+        after each piece of the table, and after each group of segments: the caller may turn to another log.
 
         Raises OffsetOutOfRange if retention or a truncation has removed segments meanwhile, CorruptMessage,
         UnsupportedVersion, UnknownSchemaVersion, OSError."""
         dirty_from, clean_to = self._dirty_from, self.point.clean_to
         while True:
-            newest = self._table(min(dirty_from, clean_to), clean_to)
+            newest = yield from self._table(min(dirty_from, clean_to), clean_to)
             yield from self._pass(newest)
             if newest.end_offset >= clean_to:
                 return
             dirty_from = newest.end_offset
 
-    def _table(self, dirty_from: int, clean_to: int) -> NewestOffsets:
+    def _table(self, dirty_from: int, clean_to: int) -> Generator[None, None, NewestOffsets]:
         ids, buffer_bytes = self._aborted_producer_ids, self._buffer_bytes
         builder, offset = NewestOffsetsBuilder(self._reader, dirty_from, ids, buffer_bytes), dirty_from
         while offset < clean_to:
@@ -98,9 +103,10 @@ class Cleaning:
                 if builder.is_full:
                     return builder.build()
             self._use(len(run))
+            yield None
         return builder.build()
 
-    def _pass(self, newest: NewestOffsets) -> Iterator[Replacement]:
+    def _pass(self, newest: NewestOffsets) -> Iterator[Replacement | None]:
         if self._log.sealed_end_offset < newest.end_offset:
             raise OffsetOutOfRange(f"{self._log!r} was cut, and not all below {newest.end_offset} is sealed any more")
         segments = deque(segment for segment in self._log.sealed_segments if segment.base_offset < newest.end_offset)
@@ -117,6 +123,7 @@ class Cleaning:
             removals = search.search(self._read(group))
             if removals or len(group) > 1:
                 yield self._rewrite(group, removals)
+            yield None
 
     def _read(self, group: Iterable[Segment]) -> Iterator[StoredBatch]:
         for segment in group:

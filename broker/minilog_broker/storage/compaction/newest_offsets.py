@@ -1,9 +1,9 @@
 """The newest offset of each key in a range of a log. A pass of a cleaning decides by this table. Pure.
 
-Arrow groups the keys of many batches at once, and finds the highest offset of each group. The table and the keys that
-wait for a grouping have at most `buffer_bytes` together (`log.cleaner.dedupe.buffer.size`), plus the keys of one batch.
-A table that takes three quarters of the buffer is full. So each grouping takes in at least a quarter of the buffer, and
-its cost is in proportion to that.
+The keys of many batches are sorted at once (minilog/steady_tables.py), and the last offset of each stays. The table
+and the keys that wait for a grouping have at most `buffer_bytes` together (`log.cleaner.dedupe.buffer.size`), plus
+the keys of one batch. A table that takes three quarters of the buffer is full. So each grouping takes in at least a
+quarter of the buffer, and its cost is in proportion to that.
 
 Only records with a key are in the table. Records of an aborted transaction are not. A batch is *plain* if no record is
 missing, each record has a key, and no record is a deletion. A record of a plain batch of the range is the newest of its
@@ -21,6 +21,7 @@ import pyarrow as pa
 from minilog import compute as pc
 from minilog.newest_by_key import FULL_AT, MAX_BYTES, NewestByKey
 from minilog.record_batch.header import BatchHeader, Buffer
+from minilog.steady_tables import sort
 from minilog_broker.storage.compaction.key_reader import KeyReader
 from minilog_broker.storage.compaction.stored_batches import Order, is_gap
 
@@ -45,8 +46,9 @@ class NewestOffsets:
 
     def are_superseded(self, keys: pa.BinaryArray, offsets: pa.Int64Array) -> pa.BooleanArray:
         """For each record, whether a newer record has its key. Never null. A record without a key is not superseded."""
-        places = pc.index_in(keys, value_set=self.keys, skip_nulls=True)
-        return pc.fill_null(pc.greater(self.offsets.take(places), offsets), False)
+        in_table = pa.concat_arrays([self.offsets, pa.repeat(pa.scalar(-1, pa.int64()), len(keys))])
+        newest = sort(pa.concat_arrays([self.keys, keys])).spread(in_table).slice(len(self.keys))
+        return pc.greater(newest, offsets)
 
     def are_newest(self, header: BatchHeader) -> pa.BooleanArray:
         """For each record of a plain batch, whether it is the newest one of its key."""

@@ -7,8 +7,8 @@ From the batches below the end of the table these go:
     a deletion with an offset below `deletes_before`, also if it is the newest record of its key
     the markers of a transaction, if they are below `deletes_before` and no record of its producers is left
 
-Everything else stays: also records without a key, and all records from the end of the table on. For each look-up Arrow
-makes a hash table of all keys of the table. So the search looks up the keys of many batches at once. These keys have at
+Everything else stays: also records without a key, and all records from the end of the table on. Each look-up
+sorts all keys of the table. So the search looks up the keys of many batches at once. These keys have at
 least as many bytes as the table, and at least `least_lookup_bytes`.
 """
 

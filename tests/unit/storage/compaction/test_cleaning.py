@@ -78,7 +78,7 @@ def carry_out(files: CrashableFiles, log: Log, state: ProducerState, *, buffer_b
     point = log.compaction.begun
     cleaning = Cleaning(log, point, files, UNTYPED, aborted, buffer_bytes, lambda size_bytes: None)
     count = 0
-    for replacement in cleaning.replacements():
+    for replacement in filter(None, cleaning.steps()):
         log.replace_segments(replacement.former, replacement.compacted)
         count += 1
     log.finish_compaction(point, cleaning.begins)
@@ -267,7 +267,7 @@ def test_a_cleaning_ends_though_the_next_point_has_begun_meanwhile() -> None:
     aborted = frozenset(state.transactions.aborted_within(0, first.clean_to))
     cleaning = Cleaning(log, first, files, UNTYPED, aborted, LARGE_BUFFER_BYTES, lambda size_bytes: None)
     log.begin_compaction(second, log.log_end_offset, state.snapshot())
-    for replacement in cleaning.replacements():
+    for replacement in filter(None, cleaning.steps()):
         log.replace_segments(replacement.former, replacement.compacted)
     log.finish_compaction(first, cleaning.begins)
     assert (log.compaction.begun, log.compaction.done) == (second, first)
@@ -288,3 +288,19 @@ def test_a_disk_that_is_full_in_the_middle_leaves_the_log_as_it_was() -> None:
     carry_out(files, log, state)
     point = log.compaction.done
     assert read(contents(log)) == [record.content for record in expected.survivors(point.clean_to, 0)]
+
+
+def test_a_cleaning_rests_behind_each_piece_of_the_table_and_each_group_of_segments() -> None:
+    """So a large copy holds up no other one for longer than its turn."""
+    files, expected = CrashableFiles(Random(1)), written(Random(1))
+    log = stored(files, expected)
+    point = CompactionPoint(ends(log)[-1], 0)
+    log.begin_compaction(point, log.log_end_offset, state_of(log).snapshot())
+    pieces = list[int]()
+    cleaning = Cleaning(log, point, files, UNTYPED, frozenset(), LARGE_BUFFER_BYTES, pieces.append)
+    steps = cleaning.steps()
+    assert next(steps) is None
+    assert len(pieces) == 1
+    assert cleaning.is_of(log)
+    log.truncate_fully_and_start_at(log.log_end_offset + 1)
+    assert not cleaning.is_of(log)
