@@ -218,7 +218,7 @@ class LocalCluster:
             if self._security is not None:
                 secured[CONSOLE_TRUSTSTORE] = str(self._security.clients_authority)
         for name, value in {**secured, **self._settings}.items():
-            command += ["--set", f"{name}={value}"]
+            command += ["-c", f"{name}={value}"]
         return command
 
     def _peer_address(self, broker_id: int) -> str:

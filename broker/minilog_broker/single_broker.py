@@ -37,7 +37,7 @@ def run(parent: int, directory: pathlib.Path, assignments: list[str]) -> None:
     sys.argv = ["minilog", "broker", "--id", "1", "--listen", f"{HOST}:{port}", "--voters", f"1@{HOST}:{port}"]
     sys.argv += ["--data-dir", str(directory / "broker-1")]
     for assignment in assignments:
-        sys.argv += ["--set", assignment]
+        sys.argv += ["-c", assignment]
     main()
 
 

@@ -22,6 +22,7 @@ from minilog.client_config import ClientConfig
 from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
 from minilog.limits import MAX_KEEPALIVE_MS
+from minilog.place_words import named_place
 from minilog.security.jaas import JAAS_CONFIG, parse_jaas
 from minilog.security.protocols import MECHANISMS, OAUTHBEARER, SCRAM_SHA_512, SecurityProtocol
 from minilog.security.secret import Secret
@@ -118,6 +119,12 @@ _PEM = _word("PEM")
 _ACKS = _choice(**{"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1})
 _RESET = _choice(earliest="earliest", latest="latest", error="error", none="error")
 _MIB = 1024 * 1024
+
+
+def _reset(name: str, value: object) -> object:
+    return _RESET(name, named_place(value))
+
+
 _NEAR = 0.75  # of a name: below it the nearest setting has another meaning
 
 # name: (parser, default). The field of ClientConfig is the name with dots as underscores, but for max_in_flight.
@@ -147,7 +154,7 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "max.poll.interval.ms": (_integer(1), 300_000),
     "enable.auto.commit": (_boolean, "false"),  # Kafka's default is true: what was polled is not what was done
     "auto.commit.interval.ms": (_integer(1), 5_000),
-    "auto.offset.reset": (_RESET, "latest"),
+    "auto.offset.reset": (_reset, "latest"),
     "isolation.level": (
         _choice(read_committed="read_committed", read_uncommitted="read_uncommitted"),
         "read_committed",

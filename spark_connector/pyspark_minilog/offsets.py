@@ -36,7 +36,8 @@ UNREAD_KEY = "__unread"
 QUEUE_KEY = "__queue"  # of the offsets of a queue (queue_offsets.py)
 _OURS = (FROM_KEY, TOPIC_IDS_KEY, VERSIONS_KEY, LET_GO_KEY, UNREAD_KEY)
 
-_NAMED = {"earliest": EARLIEST, "latest": LATEST}
+# The words of minilog.place_words
+_NAMED = {"earliest": EARLIEST, "start": EARLIEST, "beginning": EARLIEST, "latest": LATEST, "end": LATEST}
 _LARGEST_OFFSET = 2**63 - 1
 _EXAMPLE = '{"topic":{"0":23,"1":-2}}'
 

@@ -69,7 +69,7 @@ def test_a_port_taken_and_a_mistyped_setting_are_named(cluster: Cluster, tmp_pat
         broker(2, port, tmp_path / "data", f"1@127.0.0.1:{port}"), 1, f"^minilog: broker 2 .*127.0.0.1:{port}.*taken"
     )
     ended = broker(2, port, tmp_path / "none", f"1@127.0.0.1:{port}", "--set", "segment.byte=1")
-    refused(ended, 2, r"^minilog: .*segment\.byte \(--set\).*segment\.bytes")
+    refused(ended, 2, r"^minilog: .*segment\.byte \(-c\).*segment\.bytes")
     assert not (tmp_path / "none").exists()
 
 

@@ -12,6 +12,7 @@ import typer
 from minilog.addresses import Address, parse_address
 from minilog_broker.cli import broker_verbs, retirement_verbs
 from minilog_broker.cli.common import (
+    AlsoSet,
     Assignments,
     current_environment,
     parse_assignments,
@@ -66,6 +67,9 @@ broker_verbs.add_to(app)
 retirement_verbs.add_to(app)
 
 
+Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plaintext on other addresses than loopback.")]
+
+
 @app.callback(
     invoke_without_command=True,
     epilog=examples(
@@ -100,11 +104,10 @@ def broker(
     console: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The address of the console. Off loopback it needs https.")
     ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow plaintext on other addresses than loopback.")
-    ] = False,
+    insecure: Insecure = False,
     config_file: Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings.")] = None,
     assignments: Assignments = None,
+    also_set: AlsoSet = None,
 ) -> None:
     """Run one broker until SIGINT or SIGTERM. It needs --id, --data-dir and --voters. The verbs take none of them."""
     if context.invoked_subcommand is not None:
@@ -121,7 +124,7 @@ def broker(
     http_address = _read_address(http, "--http")
     if http_address is not None:
         check_plaintext("--http", *http_address, insecure=insecure)
-    settings = {**parse_assignments(assignments or [], "--set"), **_console_setting(console)}
+    settings = {**parse_assignments(assignments, also_set), **_console_setting(console)}
     config, origins = load_with_origins(config_file, current_environment(), settings)
     options = BrokerOptions(
         broker_id=broker_id,

@@ -11,10 +11,11 @@ from minilog_broker.cli.common import (
     AsJson,
     BootstrapServers,
     CommandConfig,
+    DeletedSettings,
     Settings,
     admin_client,
+    changed_settings,
     client_settings,
-    parse_assignments,
     print_json,
     print_table,
     say,
@@ -30,15 +31,7 @@ def alter(
     ] = None,
     of_all: Annotated[bool, typer.Option("--all", help="All brokers that have no such setting of their own.")] = False,
     settings: Settings = None,
-    deleted: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-d",
-            "--delete-config",
-            metavar="KEY",
-            help="A setting that goes back to the broker's own value. Repeatable.",
-        ),
-    ] = None,
+    deleted: DeletedSettings = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
@@ -49,11 +42,9 @@ def alter(
     """
     if (broker_id is None) != of_all:
         raise typer.BadParameter("give the ID of a broker, or --all, and not both")
-    configs, unset = parse_assignments(settings or [], "-c"), list(dict.fromkeys(deleted or ()))
+    configs, unset = changed_settings(settings, None, deleted)
     if not configs and not unset:
         raise typer.BadParameter("nothing to alter: give -c KEY=VALUE or -d KEY")
-    if both := sorted(configs.keys() & set(unset)):
-        raise typer.BadParameter(f"{both[0]} is both in -c and in -d: give it once")
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         former = admin.alter_broker_settings(broker_id, set_configs=configs, unset_configs=unset)
     if as_json:

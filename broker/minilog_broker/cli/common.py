@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minilog.errors import InvalidConfig, MinilogError
+from minilog.place_words import named_place
 from minilog.properties import properties_file
 from minilog_broker.imports import uncollected
 from minilog_broker.printable import printable
@@ -47,25 +48,43 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines."
 Settings = Annotated[
     list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A setting. Repeatable.")
 ]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker's setting. Repeatable.")
+DeletedSettings = Annotated[
+    list[str] | None,
+    typer.Option("-d", "--delete-config", metavar="KEY", help="A setting that goes back to its default. Repeatable."),
 ]
+Assignments = Annotated[  # their --config is a file
+    list[str] | None, typer.Option("-c", metavar="KEY=VALUE", help="A broker's setting. Repeatable.")
+]
+# Words of former versions, which scripts use.
+AlsoSet = Annotated[list[str] | None, typer.Option("--set", hidden=True)]
+AlsoUnset = Annotated[list[str] | None, typer.Option("--unset", hidden=True)]
 
 
 OFFSET_FORMS = "start|end|N|-N|@TIMESTAMP_MS"
-_OFFSET = re.compile(r"start|end|-?\d+|@\d+", re.ASCII)
+_OFFSET = re.compile(r"earliest|latest|-?\d+|@\d+", re.ASCII)
 
 
-def parse_assignments(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """The settings in texts of the form `key=value`. The last value of a key counts. Raises InvalidConfig, which names
-    the `option` (`--set`, `-c`)."""
+def parse_assignments(*given: Iterable[str] | None, option: str = "-c") -> dict[str, str]:
+    """The settings in texts of the form `key=value`, as `option` has them. The last value of a key counts.
+    Raises InvalidConfig."""
     parsed: dict[str, str] = {}
-    for pair in pairs:
+    for pair in (pair for pairs in given for pair in pairs or ()):
         name, separator, value = pair.partition("=")
         if not separator or not name.strip():
             raise InvalidConfig(f"{option} {pair}: expected key=value")
         parsed[name.strip()] = value.strip()
     return parsed
+
+
+def changed_settings(
+    assigned: Iterable[str] | None, also: Iterable[str] | None, *deleted: Iterable[str] | None
+) -> tuple[dict[str, str], list[str]]:
+    """The settings to set, and those that go back to their defaults. Raises BadParameter and InvalidConfig."""
+    configs = parse_assignments(assigned, also)
+    unset = list(dict.fromkeys(name for names in deleted for name in names or ()))
+    if both := sorted(configs.keys() & set(unset)):
+        raise typer.BadParameter(f"{both[0]} is both in -c and in -d: give it once")
+    return configs, unset
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +95,14 @@ class HeldOffsets:
     end: int
 
 
-def check_offset(text: str) -> None:
-    """Raises BadParameter unless the text has one of the OFFSET_FORMS."""
-    if _OFFSET.fullmatch(text) is None:
-        raise typer.BadParameter(
-            f"{text!r} is not valid: expected start, end, N, -N or @TIMESTAMP_MS", param_hint="--offset"
-        )
+def read_offset(text: str) -> str:
+    """The place in one of the OFFSET_FORMS, its words as in place_words. Raises BadParameter."""
+    place = named_place(text)
+    if _OFFSET.fullmatch(place) is not None:
+        return place
+    raise typer.BadParameter(
+        f"{text!r} is not valid: expected start, end, N, -N or @TIMESTAMP_MS", param_hint="--offset"
+    )
 
 
 def read_ranges(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, HeldOffsets]:

@@ -14,6 +14,7 @@ from minilog.effective import EffectiveSetting, Origin, Source
 from minilog.properties import properties_file
 from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
+    AlsoSet,
     AsJson,
     Assignments,
     BootstrapServers,
@@ -43,7 +44,7 @@ def config() -> None:
 
 @print_.command(
     epilog=examples(
-        "minilog config print broker --config broker.toml --set log.level=debug",
+        "minilog config print broker --config broker.toml -c log.level=debug",
         "minilog config print broker --id 2 --changed",
     )
 )
@@ -53,6 +54,7 @@ def broker(
     ] = None,
     config_file: Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings.")] = None,
     assignments: Assignments = None,
+    also_set: AlsoSet = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     changed: Changed = False,
@@ -63,15 +65,15 @@ def broker(
     With --id: print the settings of a running broker, also those that were set while it ran.
     """
     if broker_id is not None:
-        if config_file is not None or assignments:
-            raise typer.BadParameter("a running broker has its own configuration: leave --config and --set out")
+        if config_file is not None or assignments or also_set:
+            raise typer.BadParameter("a running broker has its own configuration: leave --config and -c out")
         with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
             running = admin.broker_config(broker_id)
         _print(running, changed=changed, as_json=as_json)
         return
     if bootstrap_servers is not None or command_config is not None:
         raise typer.BadParameter("without --id the command asks no broker: give --id, or leave the address out")
-    settings = parse_assignments(assignments or [], "--set")
+    settings = parse_assignments(assignments, also_set)
     _print(explain_config(config_file, current_environment(), settings), changed=changed, as_json=as_json)
 
 
@@ -92,7 +94,7 @@ def client(
     layers: list[tuple[Origin, dict[str, str]]] = []
     if command_config is not None:
         layers.append((Origin(Source.FILE, command_config), properties_file(command_config)))
-    layers.append((Origin(Source.OPTION, "-c"), parse_assignments(settings or [], "-c")))
+    layers.append((Origin(Source.OPTION, "-c"), parse_assignments(settings)))
     if bootstrap_servers is not None:
         layers.append((Origin(Source.OPTION, "-b"), {"bootstrap.servers": bootstrap_servers}))
     environment = current_environment()

@@ -71,7 +71,7 @@ def console(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--listen") from None
     check_browsers("--listen", address, has_tls=keystore is not None, remedy=_KEYSTORE)
-    client = {**client_settings(bootstrap_servers, command_config), **parse_assignments(settings or [], "-c")}
+    client = {**client_settings(bootstrap_servers, command_config), **parse_assignments(settings)}
     chosen = console_settings(client, has_actions=actions, has_tls=keystore is not None)
     tls = None if keystore is None else _server_context(keystore)
     with ended_by_interrupt(), uncollected():

@@ -25,9 +25,9 @@ from minilog_broker.cli.common import (
     HeldOffsets,
     Settings,
     admin_client,
-    check_offset,
     client_settings,
     parse_assignments,
+    read_offset,
     read_ranges,
 )
 from minilog_broker.cli.consume_latest import LatestTable, Printed, View, check_view, print_latest
@@ -131,7 +131,7 @@ def consume(
 ) -> None:
     """Print records until a signal. Ctrl-C is a clean end."""
     if offset is not None:
-        check_offset(offset)
+        offset = read_offset(offset)
     if view is not None:
         check_view(topics, {"-o": offset is not None, "-g": bool(group), "--deletes": deletes})
     rows = {"--format": form, "--columns": columns, "--where": where, "--metadata": metadata, "--deletes": deletes}
@@ -140,7 +140,7 @@ def consume(
         check_queue({**placed, **rows, "--isolation": isolation})
     group, config = _config(client_settings(bootstrap_servers, command_config), group, queue, isolation, settings)
     joins = _joins(config, is_placed=offset is not None or partition is not None or exit_at_end)
-    offset = "start" if not group and offset is None else offset
+    offset = "earliest" if not group and offset is None else offset
     of_rows = [name for name, given in rows.items() if given]
     _check_shown(topics, partition, record_format, of_rows, as_json=as_json)
     of_records = _printer(record_format, as_json=as_json)
@@ -271,7 +271,7 @@ def _config(
         config["queue"] = queue
     if group:
         config |= {"group.id": group, "auto.offset.reset": "earliest"}
-    config |= parse_assignments(settings or [], "-c")
+    config |= parse_assignments(settings)
     parse_config(config)
     return group, config
 
@@ -310,13 +310,15 @@ def _assignment(
 
 
 def begin_offsets(topic: str, offset: str, ranges: Mapping[int, HeldOffsets]) -> dict[int, int]:
-    """The first offset of each partition for start, end, N or -N. Raises CommandFailed, which names a partition that
-    does not hold N."""
+    """The first offset of each partition for earliest, latest, N or -N.
+
+    Raises CommandFailed, which names a partition that does not hold N.
+    """
     begins = {}
     for partition, held in ranges.items():
-        if offset == "start":
+        if offset == "earliest":
             begins[partition] = held.start
-        elif offset == "end":
+        elif offset == "latest":
             begins[partition] = held.end
         elif offset.startswith("-"):
             begins[partition] = max(held.start, held.end + int(offset))

@@ -16,10 +16,10 @@ from minilog_broker.cli.common import (
     BootstrapServers,
     CommandConfig,
     admin_client,
-    check_offset,
     client_settings,
     print_json,
     print_table,
+    read_offset,
     read_ranges,
     say,
 )
@@ -117,7 +117,7 @@ def seek(
 ) -> None:
     """Move the offsets of a group. Stop its readers first, because they commit their own offsets. Then start them
     again."""
-    check_offset(offset)
+    offset = read_offset(offset)
     if partition is not None and topic is None:
         raise typer.BadParameter("-p needs -t TOPIC")
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:

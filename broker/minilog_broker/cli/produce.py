@@ -88,7 +88,7 @@ def produce(
     config: dict[str, Any] = {"acks": "all", **client_settings(bootstrap_servers, command_config)}
     if acks is not None:
         config["acks"] = acks
-    config |= parse_assignments(settings or [], "-c")
+    config |= parse_assignments(settings)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if form is not None:
         produce_rows(config, topic, form, files or [], partition, as_json=as_json, time_zone=time_zone)

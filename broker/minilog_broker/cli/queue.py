@@ -9,12 +9,16 @@ import typer
 
 from minilog.types import QueueDescription, QueuePosition
 from minilog_broker.cli.common import (
+    AlsoSet,
+    AlsoUnset,
     AsJson,
     BootstrapServers,
     CommandConfig,
+    DeletedSettings,
+    Settings,
     admin_client,
+    changed_settings,
     client_settings,
-    parse_assignments,
     print_json,
     print_table,
     read_ranges,
@@ -137,26 +141,24 @@ def peek(
 
 @app.command(
     epilog=examples(
-        "minilog queue alter jobs --set group.share.record.lock.duration.ms=60000",
-        "minilog queue alter jobs --unset group.share.delivery.count.limit",
+        "minilog queue alter jobs -c group.share.record.lock.duration.ms=60000",
+        "minilog queue alter jobs -d group.share.delivery.count.limit",
     )
 )
 def alter(
     name: Queue,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the queue. Repeatable.")
-    ] = None,
-    unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="KEY", help="Back to the default. Repeatable.")
-    ] = None,
+    settings: Settings = None,
+    deleted: DeletedSettings = None,
+    also_set: AlsoSet = None,
+    also_unset: AlsoUnset = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Change settings of a queue. The queue need not exist yet."""
-    changed, dropped = parse_assignments(settings or [], "--set"), list(dict.fromkeys(unset or ()))
+    changed, dropped = changed_settings(settings, also_set, deleted, also_unset)
     if not changed and not dropped:
-        raise typer.BadParameter("nothing to change: give --set KEY=VALUE or --unset KEY")
+        raise typer.BadParameter("nothing to alter: give -c KEY=VALUE or -d KEY")
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.alter_queue(name, set=changed, unset=dropped)
     if as_json:

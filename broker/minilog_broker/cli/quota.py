@@ -124,7 +124,7 @@ def whole_number(key: str, text: str) -> int:
 
 
 def _parsed(assignments: list[str]) -> dict[str, str]:
-    parsed = parse_assignments(assignments, "KEY=VALUE")
+    parsed = parse_assignments(assignments, option="KEY=VALUE")
     for key in parsed:
         if key not in QUOTA_KEYS:
             raise typer.BadParameter(f"{key} is no key of quotas: the keys are {_KEYS}")

@@ -10,14 +10,17 @@ import typer
 
 from minilog import NewTopic, TopicAlteration, TopicPartition
 from minilog.errors import MinilogError
+from minilog.place_words import named_place
 from minilog.types import PartitionDescription, TopicDescription
 from minilog_broker.cli import schema_verbs
 from minilog_broker.cli.common import (
     AsJson,
     BootstrapServers,
     CommandConfig,
+    DeletedSettings,
     Settings,
     admin_client,
+    changed_settings,
     client_settings,
     join,
     parse_assignments,
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(schema_verbs.app, name="schema", help="Show and evolve the schema of a typed topic.")
 END = -1  # of delete_records
-_PLACE = re.compile(r"(\d{1,9}):(\d{1,18}|end)", re.ASCII)
+_PLACE = re.compile(r"(\d{1,9}):(\d{1,18}|end|latest)", re.ASCII | re.IGNORECASE)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
 
 
@@ -73,7 +76,7 @@ def create(
         name,
         num_partitions=partitions,
         replication_factor=replication,
-        configs=parse_assignments(settings or [], "-c"),
+        configs=parse_assignments(settings),
         schema=None if all(option is None for option in given) else _given_schema(*given),
     )
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
@@ -181,7 +184,7 @@ def delete(
 @app.command(
     epilog=examples(
         "minilog topic alter flights -p 6 -c flush.policy=os",
-        "minilog topic alter flights --delete-config flush.policy",
+        "minilog topic alter flights -d flush.policy",
     )
 )
 def alter(
@@ -190,22 +193,17 @@ def alter(
         int | None, typer.Option("-p", "--partitions", min=1, help="The new number, which only grows.")
     ] = None,
     settings: Settings = None,
-    deleted: Annotated[
-        list[str] | None,
-        typer.Option("--delete-config", metavar="KEY", help="A setting that goes back to its default. Repeatable."),
-    ] = None,
+    deleted: DeletedSettings = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Give a topic more partitions, or other settings."""
-    configs = parse_assignments(settings or [], "-c")
-    if partitions is None and not configs and not deleted:
-        raise typer.BadParameter("nothing to alter: give -p PARTITIONS, -c KEY=VALUE or --delete-config KEY")
-    if both := sorted(configs.keys() & set(deleted or ())):
-        raise typer.BadParameter(f"{both[0]} is both in -c and in --delete-config: give it once")
+    configs, unset = changed_settings(settings, None, deleted)
+    if partitions is None and not configs and not unset:
+        raise typer.BadParameter("nothing to alter: give -p PARTITIONS, -c KEY=VALUE or -d KEY")
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        admin.alter_topics([TopicAlteration(name, partitions, configs, deleted or ())])
+        admin.alter_topics([TopicAlteration(name, partitions, configs, unset)])
     _done(as_json, name, "altered")
 
 
@@ -325,7 +323,7 @@ def _place(name: str, text: str) -> tuple[TopicPartition, int]:
     match = _PLACE.fullmatch(text)
     if match is None:
         raise typer.BadParameter(f"--to {text}: expected PARTITION:OFFSET, such as 0:1000, or 0:end")
-    return TopicPartition(name, int(match[1])), END if match[2] == "end" else int(match[2])
+    return TopicPartition(name, int(match[1])), END if named_place(match[2]) == "latest" else int(match[2])
 
 
 def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_json: bool, done: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minilog_broker.cli.common import (
+    AlsoSet,
     Assignments,
     current_environment,
     parse_assignments,
@@ -53,9 +54,10 @@ def up(
         int, typer.Option(min=0, max=65_535, help="The port of pages for a browser, which broker 1 serves. 0: none.")
     ] = 0,
     assignments: Assignments = None,
+    also_set: AlsoSet = None,
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM."""
-    settings = parse_assignments(assignments or [], "--set")
+    settings = parse_assignments(assignments, also_set)
     load_config(None, current_environment(), settings)
     ports = _ports(port, brokers, secure=secure)
     check_ports_are_free(ports, "choose another with --port, or stop the process that listens there")

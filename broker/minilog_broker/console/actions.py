@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from minilog.aio import Admin
 from minilog.errors import InvalidArgument
+from minilog.place_words import named_place
 from minilog.types import GroupPosition, TopicPartition
 from minilog_broker.console.cluster_view import ClusterView, partitions_of
 from minilog_broker.console.forms import number_field, text_field
@@ -187,8 +188,8 @@ def _partition(fields: dict[str, str]) -> TopicPartition:
 
 
 def _place(text: str) -> GroupPosition:
-    if text in _PLACES:
-        return text
+    if (place := named_place(text)) in _PLACES:
+        return place
     number = number_field({"to": text}, "to", "an offset")
     if number is None:
         raise InvalidArgument("the group's new place is missing: an offset, earliest, or latest")

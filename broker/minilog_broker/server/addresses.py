@@ -21,7 +21,7 @@ def check_advertised(what: str, host: str, remedy: str) -> None:
     if unspecified:
         raise InvalidConfig(
             f"{what} {f'[{host}]' if ':' in host else host} cannot be advertised, for no other machine can connect to "
-            f"it: give --set {remedy} with this broker's address for other machines"
+            f"it: give -c {remedy} with this broker's address for other machines"
         )
 
 

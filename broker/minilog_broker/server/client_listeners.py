@@ -127,7 +127,7 @@ def client_listeners(listen: Address | None, config: BrokerConfig) -> tuple[Clie
         unnamed = ClientListener("", listen, advertised, protocol, config.ssl_keystore_location, truststore)
         listeners = (unnamed, *listeners)
     elif not listeners:
-        raise InvalidConfig("this broker listens nowhere: give --listen HOST:PORT, or --set listeners=NAME://HOST:PORT")
+        raise InvalidConfig("this broker listens nowhere: give --listen HOST:PORT, or -c listeners=NAME://HOST:PORT")
     elif config.inter_broker_listen is None:
         raise InvalidConfig("inter.broker.listen is missing: without --listen other brokers have no listener to use")
     elif config.advertised_address is not None or config.security_protocol != SecurityProtocol.PLAINTEXT.value:

@@ -428,7 +428,7 @@ def load_with_origins(
     layers = (
         (Source.FILE, _from_file(file) if file is not None else ()),
         (Source.ENVIRONMENT, _from_environment(environment or {})),
-        (Source.OPTION, ((name, text, "--set") for name, text in (overrides or {}).items())),
+        (Source.OPTION, ((name, text, "-c") for name, text in (overrides or {}).items())),
     )
     for source, layer in layers:
         for name, text, where in layer:

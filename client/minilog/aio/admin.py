@@ -61,6 +61,7 @@ from minilog.net.metadata_cache import metadata_request, no_topic
 from minilog.net.network_client import NetworkClient
 from minilog.net.offsets_query import OffsetsQuery
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_s
+from minilog.place_words import named_place
 from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.transactions.admin import TransactionAdmin
 from minilog.types import (
@@ -425,6 +426,7 @@ class Admin:
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not before:
             return {}
+        before = {at: END if named_place(offset) == "latest" else offset for at, offset in before.items()}
         emptied = [partition for partition, offset in before.items() if offset == END]
         ends = await answered_offsets(self._cluster, dict.fromkeys(emptied, "latest"))
         return await delete_records(self._cluster, before, ends)

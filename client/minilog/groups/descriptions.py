@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from minilog.errors import InvalidArgument, UnstableOffsetCommit
 from minilog.partition_key import PartitionKey
+from minilog.place_words import named_place
 from minilog.types import (
     GroupDescription,
     GroupMember,
@@ -139,7 +140,7 @@ def timestamp_of(partition: TopicPartition, to: GroupPosition) -> int | None:
     """The timestamp to look up, in milliseconds. None for a position that is no timestamp. Raises InvalidArgument."""
     if isinstance(to, int) and not isinstance(to, bool) and to >= 0:
         return None
-    if to in ("earliest", "latest"):
+    if named_place(to) in ("earliest", "latest"):
         return None
     if isinstance(to, str) and to.startswith("@") and to[1:].isascii() and to[1:].isdigit():
         return int(to[1:])
@@ -158,7 +159,7 @@ def look_ups(to: Mapping[TopicPartition, GroupPosition]) -> dict[TopicPartition,
 def place(partition: TopicPartition, to: GroupPosition, first_offset: int | None, ends: ReadableEnds) -> int:
     """The offset of this position. For a timestamp, `first_offset` is the first record at or after it. Without such a
     record it is None, and the position is the end. Raises InvalidArgument for an offset that the log does not hold."""
-    if to == "earliest":
+    if named_place(to) == "earliest":
         return ends.log_start_offset
     if isinstance(to, str):
         return (

@@ -15,6 +15,7 @@ from minilog.limits import MAX_OFFSETS_ENTRIES, parts_of
 from minilog.net.by_leader import entries_by_leader
 from minilog.net.metadata_cache import MetadataCache
 from minilog.partition_key import PartitionKey
+from minilog.place_words import named_place
 from minilog.types import OffsetSpec, SizesFrom, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 
@@ -24,7 +25,7 @@ _MOST_MS = (1 << 63) // 1000  # brokers count microseconds, in 64 bits
 def check_spec(partition: TopicPartition, spec: OffsetSpec) -> None:
     """Raises InvalidArgument unless `spec` is "earliest", "latest" or milliseconds since 1970."""
     is_time = isinstance(spec, int) and not isinstance(spec, bool) and 0 <= spec < _MOST_MS
-    if spec in ("earliest", "latest") or is_time:
+    if named_place(spec) in ("earliest", "latest") or is_time:
         return
     raise InvalidArgument(
         f"{spec!r} for partition {partition.partition} of topic {partition.topic!r} is no offset to ask for: "
@@ -118,8 +119,9 @@ class OffsetsQuery:
 
 def offset_of(result: metadata_pb2.ListOffsetsResult, spec: OffsetSpec, isolation_level: str) -> int | None:
     """The wanted offset in a result. None if no record is as young as the timestamp."""
-    if spec == "earliest":
+    end = named_place(spec)
+    if end == "earliest":
         return result.log_start_offset
-    if spec == "latest":
+    if end == "latest":
         return result.last_stable_offset if isolation_level == "read_committed" else result.high_watermark
     return result.offset if result.HasField("offset") else None

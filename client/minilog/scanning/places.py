@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from minilog.errors import InvalidArgument
+from minilog.place_words import named_place
 from minilog.types import GroupPosition, TopicPartition
 
 Place: TypeAlias = GroupPosition | datetime.datetime
@@ -39,7 +40,7 @@ def places_of(
 
 def _position(topic: str, place: Place) -> GroupPosition:
     if not isinstance(place, datetime.datetime):
-        return place
+        return named_place(place)
     if place.tzinfo is None:
         raise InvalidArgument(f"{place.isoformat()} for topic {topic!r} has no zone: give a datetime with its zone")
     since = place - _EPOCH

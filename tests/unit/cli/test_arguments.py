@@ -23,7 +23,7 @@ from minilog.types import (
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.cli import app
 from minilog_broker.cli.broker import parse_voters
-from minilog_broker.cli.common import HeldOffsets, client_settings
+from minilog_broker.cli.common import HeldOffsets, client_settings, read_offset
 from minilog_broker.cli.consume import begin_offsets, record_document
 from minilog_broker.cli.given_records import split_lines
 from minilog_broker.cli.group import group_document
@@ -109,15 +109,15 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         (["group", "seek", "g"], "Missing option '-o'"),
         (["group", "seek", "g", "-o", "yesterday"], "expected start, end, N, -N or @TIMESTAMP_MS"),
         (["group", "seek", "g", "-o", "start", "-p", "0"], "-p needs -t TOPIC"),
-        (["queue", "alter", "q"], "nothing to change: give --set KEY=VALUE or --unset KEY"),
-        (["queue", "alter", "q", "--set", "lock"], "--set lock: expected key=value"),
+        (["queue", "alter", "q"], "nothing to alter: give -c KEY=VALUE or -d KEY"),
+        (["queue", "alter", "q", "--set", "lock"], "-c lock: expected key=value"),
         (["consume", "t", "--queue", "q", "-o", "start"], "a queue gives whole records, in no order: leave -o out"),
         (["consume", "t", "--queue", "q", "-g", "g"], "leave -g out"),
         (["consume", "t", "--queue", "q", "--exit-at-end"], "leave --exit-at-end out"),
         (["consume", "t", "--queue", "q", "--where", "a = 1"], "leave --where out"),
         (["consume", "t", "--queue", "q", "-c", "group.id=g"], "a queue keeps its own offsets, so leave group.id out"),
         (["topic", "alter", "t"], "nothing to alter"),
-        (["topic", "alter", "t", "-c", "a=1", "--delete-config", "a"], "a is both in -c and in --delete-config"),
+        (["topic", "alter", "t", "-c", "a=1", "--delete-config", "a"], "a is both in -c and in -d"),
         ([*EVERYWHERE], "give --insecure where the network is trusted"),
         ([*EVERYWHERE, "--insecure"], "0.0.0.0 cannot be advertised"),
         (
@@ -127,7 +127,7 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         (["topic", "create", "t", "-p", "0"], "greater than or equal"),
         (["topic", "create", "t", "-c", "novalue"], "-c novalue: expected key=value"),
         (["up", "--set", "min.insync.replica=2"], "did you mean min.insync.replicas?"),
-        (["up", "--set", "flush.policy=never"], "flush.policy=never (--set) is not valid: expected fsync or os"),
+        (["up", "--set", "flush.policy=never"], "flush.policy=never (-c) is not valid: expected fsync or os"),
         (["broker", "--id", "1", "--listen", "here", "--data-dir", "d", "--voters", "1@h:1"], "is not HOST:PORT"),
         (["broker", "--id", "1", "--listen", "h:1", "--data-dir", "d", "--voters", "h:1"], "is not ID@HOST:PORT"),
         ([*EVERYWHERE, "--host-label", ""], "name the host, or leave it out"),
@@ -200,10 +200,17 @@ def test_lines_are_split_at_the_first_delimiter() -> None:
 
 @pytest.mark.parametrize(
     ("offset", "begins"),
-    [("start", {0: 5, 1: 0}), ("end", {0: 9, 1: 3}), ("-2", {0: 7, 1: 1}), ("-100", {0: 5, 1: 0})],
+    [
+        ("start", {0: 5, 1: 0}),
+        ("Beginning", {0: 5, 1: 0}),
+        ("latest", {0: 9, 1: 3}),
+        ("end", {0: 9, 1: 3}),
+        ("-2", {0: 7, 1: 1}),
+        ("-100", {0: 5, 1: 0}),
+    ],
 )
 def test_where_reading_begins(offset: str, begins: dict[int, int]) -> None:
-    assert begin_offsets("t", offset, {0: HeldOffsets(5, 9), 1: HeldOffsets(0, 3)}) == begins
+    assert begin_offsets("t", read_offset(offset), {0: HeldOffsets(5, 9), 1: HeldOffsets(0, 3)}) == begins
 
 
 @pytest.mark.parametrize("offset", ["4", "10"])

@@ -72,11 +72,11 @@ class TestBroker:
         assert found == {
             "num.partitions": ("4", "file", str(file)),
             "segment.ms": ("9", "environment", "MINILOG_SEGMENT_MS"),
-            "retention.ms": ("11", "option", "--set"),
-            "unclean.leader.election.enable": ("true", "option", "--set"),
+            "retention.ms": ("11", "option", "-c"),
+            "unclean.leader.election.enable": ("true", "option", "-c"),
             "super.users": ("User:a;User:b", "file", str(file)),
             "security.protocol": ("SSL", "environment", "MINILOG_SECURITY_PROTOCOL"),
-            **{name: (value, "option", "--set") for name, value in secured.items()},
+            **{name: (value, "option", "-c") for name, value in secured.items()},
         }
 
     def test_what_a_named_listener_has_of_its_own_is_told_too(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,11 +97,11 @@ class TestBroker:
             "listener.name.outside.ssl.keystore.location": "outside.pem",
             **{name: value for name, value in said.items() if name.startswith("inter.broker")},
         }
-        assert {(source, where) for _, source, where in found.values()} == {("option", "--set")}
+        assert {(source, where) for _, source, where in found.values()} == {("option", "-c")}
 
     def test_what_a_broker_refuses_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["config", "print", "broker", "--set", "segment.ms=soon"]) == 2
-        assert "segment.ms=soon (--set) is not valid" in capsys.readouterr().err
+        assert "segment.ms=soon (-c) is not valid" in capsys.readouterr().err
         assert run(["config", "print", "broker", "--set", "sasl.oauthbearer.jwks.file=keys.json"]) == 2
         assert "the setting has an effect only with SASL_SSL" in capsys.readouterr().err
 

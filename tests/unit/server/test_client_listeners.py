@@ -122,7 +122,7 @@ TWO = {"listeners": "a://127.0.0.1:1,b://127.0.0.1:2", "listener.security.protoc
         ({"listener.name.c.ssl.keystore.location": "x"}, "listener.name.c.ssl.keystore.location names c, which is no"),
         (
             {"listener.name.a.ssl.keystore": "x"},
-            r"unknown setting listener.name.a.ssl.keystore \(--set\): a listener has",
+            r"unknown setting listener.name.a.ssl.keystore \(-c\): a listener has",
         ),
         ({"listener.name.a.super.users": "x"}, "unknown setting listener.name.a.super.users"),
         (

@@ -50,8 +50,8 @@ def test_client_names_in_the_environment_are_not_the_brokers_business() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"min.insync.replica": "2"}, r"unknown setting min\.insync\.replica \(--set\): did you mean min\.insync\.rep"),
-        ({"flush.policy": "never"}, r"flush\.policy=never \(--set\) is not valid: expected fsync or os"),
+        ({"min.insync.replica": "2"}, r"unknown setting min\.insync\.replica \(-c\): did you mean min\.insync\.rep"),
+        ({"flush.policy": "never"}, r"flush\.policy=never \(-c\) is not valid: expected fsync or os"),
         ({"segment.ms": "soon"}, r"segment\.ms=soon .* expected a whole number of at least 1"),
         ({"advertised.address": "here"}, r"advertised\.address=here .* expected HOST:PORT"),
         ({"broker.session.timeout.ms": "300"}, r"more than broker\.heartbeat\.interval\.ms, which is 300"),
@@ -82,9 +82,9 @@ def test_replication_factor_one_does_not_need_min_insync_replicas_said() -> None
 
 
 def test_an_assignment_needs_an_equals_sign() -> None:
-    assert parse_assignments(["a=1", "b=x=y"], "--set") == {"a": "1", "b": "x=y"}
-    with pytest.raises(InvalidConfig, match="--set a: expected key=value"):
-        parse_assignments(["a"], "--set")
+    assert parse_assignments(["a=1", "b=x=y"]) == {"a": "1", "b": "x=y"}
+    with pytest.raises(InvalidConfig, match="-c a: expected key=value"):
+        parse_assignments(["a"])
 
 
 ENDPOINT = "sasl.oauthbearer.jwks.endpoint"
@@ -92,9 +92,7 @@ ENDPOINT = "sasl.oauthbearer.jwks.endpoint"
 
 @pytest.mark.parametrize("url", ["http://issuer.example/jwks", "file:///keys", "https://alice:hunter2@issuer.example/"])
 def test_an_endpoint_of_keys_is_https_and_what_was_said_is_not_shown(url: str) -> None:
-    with pytest.raises(
-        InvalidConfig, match=r"jwks\.endpoint\.url \(--set\) is not valid: expected an https URL"
-    ) as told:
+    with pytest.raises(InvalidConfig, match=r"jwks\.endpoint\.url \(-c\) is not valid: expected an https URL") as told:
         load_config(overrides={f"{ENDPOINT}.url": url})
     assert url not in str(told.value)
 

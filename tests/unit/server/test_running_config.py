@@ -44,13 +44,13 @@ def broker() -> Running:
 @pytest.mark.parametrize(
     ("kept", "value", "source", "where"),
     [
-        ({}, "4000", Source.OPTION, "--set"),
+        ({}, "4000", Source.OPTION, "-c"),
         ({ALL_BROKERS: {LAG: "5000"}}, "5000", Source.METADATA, "all brokers"),
         ({2: {LAG: "6000"}}, "6000", Source.METADATA, "broker 2"),
         ({ALL_BROKERS: {LAG: "5000"}, 2: {LAG: "6000"}}, "6000", Source.METADATA, "broker 2"),
         ({2: {LAG: "6000"}, ALL_BROKERS: {LAG: "5000"}}, "6000", Source.METADATA, "broker 2"),
         ({ALL_BROKERS: {LAG: "5000"}, 3: {LAG: "6000"}}, "5000", Source.METADATA, "all brokers"),
-        ({3: {LAG: "6000"}}, "4000", Source.OPTION, "--set"),
+        ({3: {LAG: "6000"}}, "4000", Source.OPTION, "-c"),
     ],
 )
 def test_its_own_counts_before_that_of_all_and_both_before_its_command_line(
@@ -67,7 +67,7 @@ def test_what_is_deleted_is_again_what_the_broker_has_itself(broker: Running) ->
     broker.apply({ALL_BROKERS: {LAG: "5000"}})
     assert broker.effective(LAG)[0] == "5000"
     broker.apply({})
-    assert broker.effective(LAG) == ("4000", Origin(Source.OPTION, "--set"))
+    assert broker.effective(LAG) == ("4000", Origin(Source.OPTION, "-c"))
 
 
 def test_a_subscriber_hears_of_a_change_of_its_settings_once_and_of_no_other(broker: Running) -> None:
