@@ -218,6 +218,8 @@ class LocalCluster:
             if self._security is not None:
                 secured[CONSOLE_TRUSTSTORE] = str(self._security.clients_authority)
         for name, value in {**secured, **self._settings}.items():
+            if name.startswith("console.") and broker_id != _CONSOLE_BROKER:
+                continue  # the others serve no console, and refuse its settings
             command += ["-c", f"{name}={value}"]
         return command
 

@@ -85,6 +85,24 @@ def test_the_image_runs_as_nobody_in_particular_and_its_process_gets_signals() -
     assert "/readyz" in broker
 
 
+def test_the_image_names_its_base_by_digest_and_checks_each_package() -> None:
+    assert re.findall(r"^FROM (?!broker )\S+?(?:@sha256:[0-9a-f]{64})? ", CONTAINERFILE, re.MULTILINE) == re.findall(
+        r"^FROM (?!broker )\S+@sha256:[0-9a-f]{64} ", CONTAINERFILE, re.MULTILINE
+    )
+    installs = re.findall(r"pip install (.*)", CONTAINERFILE)
+    assert len(installs) == 4
+    assert all("--require-hashes" in each or "--no-deps /opt/packages/*.whl" in each for each in installs)
+
+
+def test_the_packages_of_the_image_have_the_versions_of_the_constraints() -> None:
+    pinned = {line.lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    for name in ("broker", "build", "spark"):
+        text = (DEPLOY / "container" / f"requirements-{name}.txt").read_text()
+        versions = set(re.findall(r"^([\w.-]+==[\w.]+)", text, re.MULTILINE))
+        assert versions
+        assert versions - pinned == set(), "run .venv/bin/python -m tools.image_requirements"
+
+
 def test_the_unit_is_hardened_and_waits_for_a_controlled_shutdown() -> None:
     parser = configparser.RawConfigParser(strict=False, delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment,method-assign]

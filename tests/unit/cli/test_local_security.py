@@ -8,6 +8,7 @@ import pathlib
 import pytest
 
 from minilog_broker.cli import app
+from minilog_broker.local_cluster import LocalCluster
 from minilog_broker.local_security import open_security
 from minilog_broker.server.config import load_config
 
@@ -48,6 +49,14 @@ class TestLocalClusters:
         os.chmod(security.client_properties, 0o644)
         with pytest.raises(Exception, match="chmod"):
             open_security(tmp_path / "a", [1], "127.0.0.1:9092")
+
+    def test_settings_of_the_console_are_for_the_broker_that_serves_it(self, tmp_path: pathlib.Path) -> None:
+        """Else `up --console-port 9644 --set console.actions.enable=true` starts one broker of three."""
+        settings = {"console.actions.enable": "true", "log.level": "warning"}
+        cluster = LocalCluster(tmp_path, [9092, 9093], settings, console_port=9644)
+        first, second = (cluster._command(broker_id, tmp_path) for broker_id in (1, 2))
+        assert ("console.actions.enable=true" in first, "console.actions.enable=true" in second) == (True, False)
+        assert "log.level=warning" in second
 
     @pytest.mark.parametrize("setting", ["security.protocol=PLAINTEXT", "listeners=plaintext://127.0.0.1:29099"])
     def test_a_setting_does_not_open_a_secured_cluster(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from grpc_health.v1 import health_pb2
 
-from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, peer_pb2
+from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, peer_pb2, queue_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
+from minilog_broker.coordinators.queues.settings import DEAD_LETTER_TOPIC
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.refusals import ById
 from minilog_broker.server.access.table import ROWS, AllOf, Asked, OfPeers
@@ -55,6 +56,16 @@ def test_a_commit_of_offsets_needs_the_group_its_topics_and_its_transaction() ->
     assert [list(each.names(request, image)) for each in row.parts] == [["g"], [ById(b"t" * 16, "flights")], []]
     request.transaction.transactional_id = "x"
     assert list(row.parts[2].names(request, image)) == ["x"]
+
+
+def test_a_dead_letter_topic_needs_the_right_to_write_there() -> None:
+    path = "/minilog.v1.QueueService/AlterQueue"
+    request = queue_pb2.AlterQueueRequest(queue="jobs", set_configs={DEAD_LETTER_TOPIC: "letters"})
+    assert asked(path, request) == [
+        (Operation.ALTER, ResourceKind.GROUP, ["jobs"]),
+        (Operation.WRITE, ResourceKind.TOPIC, ["letters"]),
+    ]
+    assert asked(path, queue_pb2.AlterQueueRequest(queue="jobs"))[1][2] == []
 
 
 @pytest.mark.parametrize(

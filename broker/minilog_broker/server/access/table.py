@@ -26,6 +26,7 @@ from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from minilog.partition_key import PartitionKey
 from minilog.security.access_rules import CLUSTER_NAME
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.coordinators.queues.settings import DEAD_LETTER_TOPIC
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access import about
 from minilog_broker.server.access.about import About, nothing
@@ -147,6 +148,11 @@ def _transaction_of_commit(request: Any, image: MetadataImage) -> Iterable[str]:
     return (request.transaction.transactional_id,) if request.HasField("transaction") else ()
 
 
+def _dead_letter_topic(request: Any, image: MetadataImage) -> Iterable[str]:
+    topic = request.set_configs.get(DEAD_LETTER_TOPIC, "")
+    return (topic,) if topic else ()
+
+
 def _subscribed_topics(request: Any, image: MetadataImage) -> Iterable[str]:
     return tuple(request.subscription.topics)
 
@@ -231,7 +237,13 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         ),
         "ListQueues": _READS_CLUSTER,
         "DescribeQueue": _asked(_O.DESCRIBE, _K.GROUP, _names("queue")),
-        "AlterQueue": _asked(_O.ALTER, _K.GROUP, _names("queue")),
+        # A queue's letters go where its setting says: who may not write there must not send them there.
+        "AlterQueue": AllOf(
+            (
+                _asked(_O.ALTER, _K.GROUP, _names("queue")),
+                _asked(_O.WRITE, _K.TOPIC, _dead_letter_topic),
+            )
+        ),
         "DeleteQueue": _asked(_O.DELETE, _K.GROUP, _names("queue")),
     },
     "AdminService": {
