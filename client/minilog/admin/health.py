@@ -1,7 +1,8 @@
 """The problems of a cluster and their remedies, judged from one answer of metadata. No I/O.
 
     NO_CONTROLLER               topics cannot change, and no leader is elected in the place of a dead one
-    ADDRESS_NOT_REACHED         a broker runs, but this client cannot connect to the address that it advertises
+    ADDRESS_NOT_REACHED         a broker runs, but this client cannot connect to the address that it advertises, or can
+                                open no stream beside it
     BROKER_FENCED, _STOPPED     a broker is down, hangs, or is cut off; or somebody stopped it
     BROKER_BEHIND               a broker does not know the latest metadata, and refuses clients that log in
     VOTER_LOST, _MOVED          a voter runs with another data directory and does not vote; or others do not reach it
@@ -99,7 +100,8 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
             "ADDRESS_NOT_REACHED",
             f"brokers run, but this client cannot connect to them: {named}",
             "let each broker advertise an address that its clients can reach (advertised.address, or "
-            "advertised.listeners for a named listener), or open the network between them",
+            "advertised.listeners for a named listener), or open the network between them. A client needs the port of "
+            "streams, too, which is stream.port.offset above that of calls",
             sorted(not_reached),
         )
     if fenced := [broker.id for broker in cluster.brokers if broker.state == "fenced"]:

@@ -360,10 +360,17 @@ class Admin:
             answer = await self._cluster.refresh(None)
             if not is_from_controller(answer) and not await self._is_controlled():
                 answer.controller_id = -1
-        running = (self._cluster.address(broker.broker_id) for broker in answer.brokers if is_running(broker))
-        tried = (self._cluster.is_reachable(address, _CONNECT_S) for address in running if address is not None)
+        tried = (self._try_broker(broker.broker_id) for broker in answer.brokers if is_running(broker))
         await asyncio.gather(*tried, return_exceptions=True)  # a broker that refuses this client is reached
         return judge(answer, self._cluster.cache.unreachable_addresses())
+
+    async def _try_broker(self, broker_id: int) -> None:
+        """Find out whether this client reaches both ports of the broker."""
+        from minilog.net.stream_trial import try_stream  # it loads Arrow
+
+        address = self._cluster.address(broker_id)
+        if address is not None and await self._cluster.is_reachable(address, _CONNECT_S):
+            await try_stream(self._cluster, broker_id, _CONNECT_S)
 
     async def _is_controlled(self) -> bool:
         """Whether the controller in the metadata answers. If this client cannot reach it, the metadata of the other

@@ -24,10 +24,11 @@ from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import DecodeOutcome
 from minilog.consumer.handing import Polls
 from minilog.consumer.partition import FetchedRun
+from minilog.consumer.refusals import ALL, Refusals
 from minilog.consumer.requests import name_of
 from minilog.consumer.row_selection import RowSelection
 from minilog.consumer.subscription import Topics
-from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvailable
+from minilog.errors import AuthenticationFailed, Closed, InvalidArgument, MinilogError, OffsetNotAvailable
 from minilog.groups.callbacks import Callbacks, GroupStep
 from minilog.groups.client import Groups
 from minilog.groups.member import Revoked
@@ -59,6 +60,7 @@ class ConsumerShell:
         self.cluster = NetworkClient(config, runtime)
         self.core = ConsumerCore(config, self.cluster.cache, runtime.chance())
         self.polls = Polls()
+        self._refusals = Refusals()
         self._taken_by = 0  # the number of the last poll that took runs
         self.was_woken = False  # the user has ended the last poll by `wakeup`
         self._wakes_user = False
@@ -243,6 +245,8 @@ class ConsumerShell:
                 self._taken_by = number
                 self._wake.set()  # credit has come back
             is_over = self.was_woken or self.has_group_news() or (self.core.finished() and self.core.assignment())
+            if not taken and not is_over:
+                self._refusals.raise_first(now_ms(), is_over=remaining_s <= 0)
             if taken or remaining_s <= 0 or is_over:
                 return taken
             await self._something_arrived(remaining_s)
@@ -310,6 +314,7 @@ class ConsumerShell:
     def _open(self, broker_id: int) -> None:
         def opened() -> None:
             self.core.session_opened(broker_id)
+            self._refusals.let_in(broker_id)
             self._wake.set()
 
         def received(response: StreamMessage[data_pb2.FetchResponse]) -> None:
@@ -322,8 +327,11 @@ class ConsumerShell:
             broker_id, keepalive=lambda: self.core.keepalive(broker_id), opened=opened, received=received
         )
 
-    def _lost(self, broker_id: int) -> None:
+    def _lost(self, broker_id: int, refusal: MinilogError | None) -> None:
         self.core.session_lost(broker_id, now_ms())
+        if refusal is not None:
+            self._refusals.refused(broker_id, refusal, now_ms())
+            self._arrived.set()
         self._wake.set()
 
     async def _resolve(self, wanted: ResolveOffset) -> None:
@@ -451,6 +459,7 @@ class ConsumerShell:
                 try:
                     await self._refresh()
                     self.core.metadata_changed(now_ms())
+                    self._refusals.let_in(ALL)
                     if self.group is not None:
                         self.group.topics_changed()
                     self._warn_of_missing_topics()
@@ -458,6 +467,9 @@ class ConsumerShell:
                     _log.debug("the consumer did not get metadata yet, and asks again: %s", error)
                     self._refreshes.want()
                     self.core.metadata_failed(error)
+                    if isinstance(error, AuthenticationFailed):
+                        self._refusals.refused(ALL, error, now_ms())
+                        self._arrived.set()
                 self._wake.set()
 
 

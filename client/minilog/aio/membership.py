@@ -18,7 +18,7 @@ from typing import Any
 
 from minilog.client_config import ClientConfig
 from minilog.consumer.core import ConsumerCore
-from minilog.errors import InvalidArgument, LeaderNotAvailable, MinilogError
+from minilog.errors import AuthenticationFailed, InvalidArgument, LeaderNotAvailable, MinilogError
 from minilog.groups.callbacks import Callbacks, GroupStep
 from minilog.groups.member import (
     Assigned,
@@ -266,7 +266,7 @@ class GroupMembership:
             keepalive_ms=lambda: self.member.heartbeat_ms,
             opened=self._opened,
             received=self._received,
-            lost=lambda: self._lost(stream),
+            lost=lambda refusal: self._lost(stream),
         )
 
     async def _coordinator(self, *, is_anew: bool) -> int:
@@ -330,7 +330,7 @@ class GroupMembership:
 
 
 class _MemberOpener(BrokerOpener):
-    """An opener that reports the error with which a broker ended the stream."""
+    """An opener that reports the error with which a broker ended the stream, unless another login helps."""
 
     def __init__(
         self,
@@ -343,7 +343,8 @@ class _MemberOpener(BrokerOpener):
         super().__init__(cluster, address, stream_address, MEMBER, shared)
         self._refused = refused
 
-    def failed(self, error: MinilogError | OSError) -> None:
-        super().failed(error)
-        if isinstance(error, MinilogError):
+    def failed(self, error: MinilogError | OSError) -> MinilogError | None:
+        refusal = super().failed(error)
+        if isinstance(error, MinilogError) and (refusal is not None or not isinstance(error, AuthenticationFailed)):
             self._refused(error)
+        return refusal

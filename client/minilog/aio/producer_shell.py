@@ -13,7 +13,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from minilog.client_config import ClientConfig
-from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, TimedOut, error_from_wire
+from minilog.errors import (
+    AuthenticationFailed,
+    InvalidTxnState,
+    MinilogError,
+    ProducerFenced,
+    TimedOut,
+    error_from_wire,
+)
 from minilog.net.broker_streams import BrokerStreams
 from minilog.net.metadata_refreshes import MetadataRefreshes
 from minilog.net.network_client import NetworkClient
@@ -271,8 +278,10 @@ class ProducerShell:
             written=written,
         )
 
-    def _lost(self, broker_id: int) -> None:
+    def _lost(self, broker_id: int, refusal: MinilogError | None) -> None:
         self._sender.connection_lost(broker_id, now_ms())
+        if refusal is not None:
+            self._sender.connection_refused(broker_id, refusal)
         self.wake()
 
     async def _ask_for_id(self) -> None:
@@ -298,6 +307,8 @@ class ProducerShell:
             if self.cluster.cache.topics:
                 try:
                     await self.cluster.refresh(list(self.cluster.cache.topics))
+                except AuthenticationFailed as refusal:
+                    self._sender.metadata_refused(refusal)
                 except MinilogError as error:
                     _log.debug("no metadata yet, asking again: %s", error)
                 self._sender.metadata_changed(now_ms())

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minilog.errors import CorruptMessage, MinilogError
+from minilog.errors import AuthenticationFailed, CorruptMessage, MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import HEADER_BYTES, Buffer
 from minilog.types import TopicPartition
@@ -281,12 +281,13 @@ def end_of_run(batches: Buffer, fetch_offset: int) -> tuple[int, int]:
 
 
 def raise_error(partitions: Iterable[Assigned]) -> None:
-    """Raise the error of a partition that cannot go on, if there is one. After a retriable error the partition tries
-    again. A partition that the user has paused keeps its error until it is resumed."""
+    """Raise the error of a partition that cannot go on, if there is one. After a retriable error, and
+    after a refused login, the partition tries again. A partition that the user has paused keeps its error until it is
+    resumed."""
     for assigned in partitions:
         if assigned.error is not None and not assigned.is_held:
             error = assigned.error
-            if error.retriable:
+            if error.retriable or isinstance(error, AuthenticationFailed):
                 assigned.error = assigned.missing_since_ms = None
             raise error
 

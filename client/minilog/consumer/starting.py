@@ -98,8 +98,7 @@ def failed(assigned: Assigned, error: MinilogError, again_at_ms: float) -> bool:
     """Note that there is no answer now. True if new metadata may help, since another broker may lead the log. It does
     not help a group that waits, such as for the end of a transaction."""
     assigned.resolving = False
-    if error.retriable:
-        assigned.retry_at_ms = again_at_ms
-    else:
+    assigned.retry_at_ms = again_at_ms
+    if not error.retriable:
         assigned.error = error
     return error.retriable and assigned.reset != COMMITTED

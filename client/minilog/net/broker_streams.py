@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from minilog.errors import MinilogError
 from minilog.net.network_client import NetworkClient
 from minilog.net.stream import DuplexStream
 from minilog.net.stream_frames import SharedMemory
@@ -18,8 +19,9 @@ from minilog.stream_messages import StreamMessage, StreamMethod
 class BrokerStreams:
     """The streams of one method.
 
-    It calls `lost(broker_id)` once for each stream that ends without `take` or `close_all`, also if the address of the
-    broker is not known. It calls `doubted` while a broker is silent for too long."""
+    It calls `lost(broker_id, refusal)` once for each stream that ends without `take` or `close_all`, also if the
+    address of the broker is not known. `refusal` is the error of a broker that does not let this client in, or None. It
+    calls `doubted` while a broker is silent for too long."""
 
     def __init__(
         self,
@@ -27,7 +29,7 @@ class BrokerStreams:
         method: StreamMethod,
         *,
         keepalive_ms: float,
-        lost: Callable[[int], None],
+        lost: Callable[[int, MinilogError | None], None],
         doubted: Callable[[], None],
     ) -> None:
         self._cluster = cluster
@@ -50,7 +52,7 @@ class BrokerStreams:
         """Open the stream to a broker. No stream to it may be open now."""
         address, stream_address = self._cluster.address(broker_id), self._cluster.stream_address(broker_id)
         if address is None or stream_address is None:
-            self._lost(broker_id)
+            self._lost(broker_id, None)
             return
         opener = BrokerOpener(self._cluster, address, stream_address, self._method, self._shared)
         stream = DuplexStream(
@@ -60,17 +62,17 @@ class BrokerStreams:
             keepalive_ms=lambda: self._keepalive_ms,
             opened=opened,
             received=received,
-            lost=lambda: self._was_lost(broker_id, stream),
+            lost=lambda refusal: self._was_lost(broker_id, stream, refusal),
             written=written,
             doubted=self._doubted,
         )
         self._streams[broker_id] = stream
 
-    def _was_lost(self, broker_id: int, stream: DuplexStream) -> None:
+    def _was_lost(self, broker_id: int, stream: DuplexStream, refusal: MinilogError | None) -> None:
         """The loss of a stream counts only while no other stream has taken its place."""
         if self._streams.get(broker_id) is stream:
             del self._streams[broker_id]
-            self._lost(broker_id)
+            self._lost(broker_id, refusal)
 
     @property
     def broker_ids(self) -> list[int]:

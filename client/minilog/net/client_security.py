@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import pathlib
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from minilog.errors import (
 from minilog.net.runtime import Runtime
 from minilog.net.session_channel import SessionChannel
 from minilog.net.sessions import Sessions
+from minilog.security.certificate_end import certificate_end
 from minilog.security.channel_security import ChannelSecurity, PemFiles
 from minilog.security.mechanisms import Mechanism, OAuthBearer, Scram
 from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
@@ -68,9 +70,9 @@ class ClientSecurity:
         is_plain = self._protocol is SecurityProtocol.PLAINTEXT
         return await self._runtime.connect(address, protocol, None if is_plain else ChannelSecurity(self._files))
 
-    def refused(self, address: Address, error: Exception) -> None:
-        """Note that the broker has refused a stream. If it has refused the session, the client will get a new one."""
-        if self._sessions is not None and isinstance(error, AuthenticationFailed):
+    def forget_session(self, address: Address) -> None:
+        """Note that the broker refuses the session. The client will get a new one."""
+        if self._sessions is not None:
             self._sessions.forget(address)
 
     def refusal(self, address: Address, error: grpc.aio.AioRpcError) -> MinilogError | None:
@@ -96,6 +98,39 @@ class ClientSecurity:
         return AuthenticationFailed(
             f"the certificate of the broker at {address_text(address)} is not believed: see "
             f"ssl.truststore.location, and the names in the certificate ({reason})"
+        )
+
+    def ended_certificate(self) -> AuthenticationFailed | None:
+        """The error for this client's own certificate if it has ended. Brokers close such connections, and TLS does not
+        tell the reason each time."""
+        file = self._config.ssl_keystore_location
+        if self._protocol is not SecurityProtocol.SSL or not file:
+            return None
+        try:
+            end = certificate_end(pathlib.Path(file).read_bytes())
+        except OSError:
+            return None  # the next connection meets the same, and says so
+        if end is None or end.timestamp() * 1e6 > self._runtime.wall_us():
+            return None
+        return AuthenticationFailed(
+            f"this client's certificate in ssl.keystore.location={file} ended at {end:%Y-%m-%d %H:%M:%S} UTC: put a "
+            "new one there. The next attempt reads the file again"
+        )
+
+    def certificate_version(self) -> int:
+        """Another number after the file of this client's certificate has changed."""
+        file = self._config.ssl_keystore_location
+        if self._protocol is SecurityProtocol.SSL and file:
+            with contextlib.suppress(OSError):
+                return pathlib.Path(file).stat().st_mtime_ns
+        return 0
+
+    @staticmethod
+    def own_certificate_refused(address: Address, error: OSError) -> AuthenticationFailed:
+        """The error of a broker that does not accept this client's certificate."""
+        return AuthenticationFailed(
+            f"the broker at {address_text(address)} does not accept this client's certificate: see "
+            f"ssl.keystore.location, and whether the certificate has ended ({error})"
         )
 
     async def close(self) -> None:

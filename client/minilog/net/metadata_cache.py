@@ -231,9 +231,13 @@ class MetadataCache:
         addresses: dict[int, str] = {}
         for broker_id, broker in self.brokers.items():
             address = broker.host, broker.port
-            reason = self.reachability.reason(address)
-            if reason is not None and broker.state == running and address not in self.reachability.given:
+            if broker.state != running:
+                continue
+            reason, no_stream = self.reachability.reason(address), self.reachability.stream_reason(address)
+            if reason is not None and address not in self.reachability.given:
                 addresses[broker_id] = f"{address_text(address)} ({reason})"
+            elif reason is None and no_stream is not None:
+                addresses[broker_id] = f"{address_text(no_stream[0])}, its port of streams ({no_stream[1]})"
         return addresses
 
     def why_no_leader(self, key: PartitionKey) -> BrokerNotAvailable | None:

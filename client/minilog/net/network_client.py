@@ -74,18 +74,20 @@ class NetworkClient:
         self.cache = MetadataCache(reachability=Reachability(frozenset(config.bootstrap_servers)))
         self._security = ClientSecurity(config, runtime)
         self._channels: dict[Address, grpc.aio.Channel] = {}
+        self._certificates: dict[Address, int] = {}  # the version of the file that a channel has read
+        self._outdated: list[grpc.aio.Channel] = []  # one for each broker and renewed certificate
         self._turn = itertools.count()
         self._chance = runtime.chance()
         self._avoided_until_s: dict[Address, float] = {}
         self._last_error: MinilogError | None = None
         self._told_unreachable: frozenset[int] = frozenset()
-        self._told_not_connected: set[Address] = set()
+        self._told_not_connected: set[tuple[Address, bool]] = set()  # with True for the port of calls
         self._told_of_another_cluster = False
 
     async def close(self) -> None:
         """Close all channels. This cancels the calls under way."""
         self.home.check()
-        channels, self._channels = list(self._channels.values()), {}
+        channels, self._channels = [*self._channels.values(), *self._outdated], {}
         for channel in channels:
             with contextlib.suppress(Exception):
                 await channel.close(None)
@@ -110,19 +112,36 @@ class NetworkClient:
         """The error for a broker whose certificate is not believed."""
         return self._security.not_believed(address, reason)
 
-    def stream_refused(self, address: Address, error: Exception) -> None:
-        """Note that a stream to this broker was refused or lost."""
-        self._security.refused(address, error)
+    def own_certificate_refused(self, address: Address, error: OSError) -> AuthenticationFailed:
+        """The error for a broker that does not accept this client's certificate."""
+        return self._security.own_certificate_refused(address, error)
 
-    def stream_not_connected(self, address: Address, reason: str) -> None:
-        """Note that a stream got no connection. The client logs the reason once, until there is a connection again."""
-        self.cache.reachability.failed(address, reason)
+    def ended_certificate(self) -> AuthenticationFailed | None:
+        """The error for this client's own certificate if it has ended."""
+        return self._security.ended_certificate()
+
+    def session_refused(self, address: Address) -> None:
+        """Note that this broker refuses the session, since it has restarted, or the session has ended. The client logs
+        in again."""
+        self._security.forget_session(address)
+
+    def stream_not_connected(self, address: Address, stream_address: Address, reason: str) -> None:
+        """Note that no stream to this broker could be opened. The client logs the reason once, until one is open."""
+        self.cache.reachability.stream_failed(address, stream_address, reason)
         self._tell_not_connected(address)
 
+    def stream_connected(self, address: Address) -> None:
+        """Note that a stream to this broker is open."""
+        if self.cache.reachability.stream_reason(address) is not None:
+            self.cache.reachability.stream_reached(address)
+            _log.info("a stream to the broker at %s is open again", address_text(address))
+        self.connected(address)
+
     def connected(self, address: Address) -> None:
-        """Note that there is a connection to this broker. The former reasons do not count any more."""
+        """Note that the port of calls of this broker answers. The former reasons do not count any more."""
         self.cache.reachability.reached(address)
-        self._told_not_connected.discard(address)
+        if self.cache.reachability.stream_reason(address) is None:
+            self._told_not_connected -= {(address, False), (address, True)}
 
     async def _find_reason(self, address: Address, within_s: float) -> None:
         """Find out and note why there was no connection within `within_s`. gRPC gives the reason only with a failed
@@ -133,9 +152,11 @@ class NetworkClient:
             self.cache.reachability.failed(address, f"no connection within {within_s:g} s")
 
     def _tell_not_connected(self, address: Address) -> None:
+        """Warn once of each port of a broker that this client cannot connect to, until it has all its connections."""
         why = self.cache.why_not_connected(address)
-        if why is not None and address not in self._told_not_connected:
-            self._told_not_connected.add(address)
+        port_of_calls = self.cache.reachability.reason(address) is not None
+        if why is not None and (address, port_of_calls) not in self._told_not_connected:
+            self._told_not_connected.add((address, port_of_calls))
             _log.warning("its partitions cannot be written or read: %s", why)
 
     def channel(self, address: Address) -> grpc.aio.Channel:
@@ -143,7 +164,15 @@ class NetworkClient:
         self.home.check()
         if address not in self._channels:
             self._channels[address] = self.open_channel(address)
+            self._certificates[address] = self._security.certificate_version()
         return self._channels[address]
+
+    def _drop_outdated(self, address: Address) -> None:
+        """A channel shows the certificate with which it was made. If the file has a new one, the next call makes a new
+        channel. Calls under way may still use the old one."""
+        version = self._security.certificate_version()
+        if address in self._channels and self._certificates.get(address, version) != version:
+            self._outdated.append(self._channels.pop(address))
 
     def address(self, broker_id: int) -> Address | None:
         """The address of a broker's port of calls. None if it is not known."""
@@ -181,9 +210,15 @@ class NetworkClient:
             refusal = self._security.refusal(address, error)
             if refusal is not None and not refusal.retriable:
                 raise refusal from error
+            if (
+                error.code() is grpc.StatusCode.UNAVAILABLE
+                and (ended := self._security.ended_certificate()) is not None
+            ):
+                raise ended from error
             self.avoid(address)
+            no_answer = self._no_answer(address, error)
             if self._last_error is None or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._last_error = self._no_answer(address, error)  # a time-out says less than a former error
+                self._last_error = no_answer  # a time-out says less than a former error
             return None
         self.connected(address)
         return answer
@@ -193,6 +228,7 @@ class NetworkClient:
         reason = connect_failure(str(error.details()))
         if reason is not None:
             self.cache.reachability.failed(address, reason)
+            self._drop_outdated(address)
         why = None if reason is None else self.cache.why_not_connected(address)
         answered = f"the broker at {address_text(address)} did not answer: {error.code().name}, {error.details()}"
         return BrokerNotAvailable(why or answered)

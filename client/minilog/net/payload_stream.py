@@ -164,6 +164,9 @@ async def _welcomed(connection: StreamConnection) -> None:
 
 
 async def opened_within(opening: Awaitable[OpenedStream], within_s: float) -> OpenedStream:
-    """The opened stream. Raises TimeoutError if it is not open within `within_s`."""
-    async with asyncio.timeout(within_s):  # wait_for may drop a cancellation (Python 3.11)
-        return await opening
+    """The opened stream. Raises TimeoutError, with the reason, if it is not open within `within_s`."""
+    try:
+        async with asyncio.timeout(within_s):  # wait_for may drop a cancellation (Python 3.11)
+            return await opening
+    except TimeoutError:
+        raise TimeoutError(f"no connection within {within_s:g} s") from None

@@ -3,6 +3,9 @@
     failed      the client could not connect: the reason is kept
     reached     the client connected: the reason is forgotten
 
+A broker has two ports: that of calls, which it advertises, and that of streams, `stream.port.offset` above it. A
+firewall may pass one of them. So each has its own reason, and an answer to a call does not end the reason of streams.
+
 A program gives a client some addresses (bootstrap.servers). Brokers advertise the others. Behind NAT, or in a
 container, an advertised address may be one that only its broker can reach. The error names this address, and its
 setting.
@@ -39,6 +42,16 @@ def connect_failure(details: str) -> str | None:
     return None
 
 
+_REFUSED_CERTIFICATE = re.compile(
+    r"alert[ _](?:bad|unsupported|unknown)[ _](?:certificate|ca)\b|alert[ _]certificate[ _]", re.IGNORECASE
+)
+
+
+def refuses_certificate(details: str) -> bool:
+    """Whether these words of TLS say that the other side does not accept this side's certificate (an alert)."""
+    return _REFUSED_CERTIFICATE.search(details) is not None
+
+
 def reason_of(error: OSError) -> str:
     """The system's reason, in a form for people."""
     return (error.strerror or str(error) or type(error).__name__)[:_MAX_REASON_CHARS]
@@ -56,6 +69,7 @@ class Reachability:
     given: frozenset[Address] = frozenset()
     """The addresses from the program's settings. If one is wrong, no broker has advertised it."""
     _reasons: dict[Address, str] = field(default_factory=dict)
+    _streams: dict[Address, tuple[Address, str]] = field(default_factory=dict)  # by the address of calls
 
     def failed(self, address: Address, reason: str) -> None:
         self._reasons[address] = reason
@@ -63,25 +77,50 @@ class Reachability:
     def reached(self, address: Address) -> None:
         self._reasons.pop(address, None)
 
+    def stream_failed(self, address: Address, stream_address: Address, reason: str) -> None:
+        self._streams[address] = stream_address, reason
+
+    def stream_reached(self, address: Address) -> None:
+        self._streams.pop(address, None)
+
     def keep(self, addresses: Iterable[Address]) -> None:
         """Forget the reasons of all other addresses, because no broker advertises them any more."""
         kept = self.given.union(addresses)
         for address in self._reasons.keys() - kept:
             del self._reasons[address]
+        for address in self._streams.keys() - kept:
+            del self._streams[address]
 
     def reason(self, address: Address) -> str | None:
         """The reason why the last attempt to connect failed. None if it succeeded, or if there was no attempt."""
         return self._reasons.get(address)
+
+    def stream_reason(self, address: Address) -> tuple[Address, str] | None:
+        """The address of streams of this broker, and the reason why the last attempt to open a stream failed. None as
+        in `reason`."""
+        return self._streams.get(address)
 
     def why(self, address: Address, *, who: str = "the broker", listener: str = "") -> str | None:
         """The sentence about an address to which the client cannot connect. None if it can.
 
         `who` names the broker. `listener` is the name of the listener by which the client asks brokers."""
         reason = self._reasons.get(address)
-        if reason is None or address in self.given:
-            return None if reason is None else not_connected(address, reason, who=who)
         setting = f"advertised.listeners of listener {listener!r}" if listener else "advertised.address"
+        if reason is None:
+            return self._why_no_stream(address, who, setting)
+        if address in self.given:
+            return not_connected(address, reason, who=who)
         return (
             f"{who} advertises {address_text(address)}, but this client cannot connect to it ({reason}): its {setting} "
             "must be an address that this client can reach"
+        )
+
+    def _why_no_stream(self, address: Address, who: str, setting: str) -> str | None:
+        if (found := self._streams.get(address)) is None:
+            return None
+        stream_address, reason = found
+        return (
+            f"{who} advertises {address_text(address)}, but this client cannot open a stream at its port of streams "
+            f"{address_text(stream_address)} ({reason}): a client must reach both ports, that of {setting} and the one "
+            "that is stream.port.offset above it"
         )

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 from google.protobuf.message import Message
 
 from minilog.errors import CorruptMessage, MinilogError
-from minilog.net.payload_stream import OpenedStream, opened_within
+from minilog.net.payload_stream import OpenedStream
 from minilog.net.runtime import now_ms
 from minilog.stream_messages import StreamMessage
 
 _SILENT_KEEPALIVES, _DOUBTED_KEEPALIVES = 5, 2
-_OPENING_MS = 1_500.0  # the time to connect, and then the least time until the first sign of life
+_OPENING_MS = 1_500.0  # the time to connect after the login, and then the least time until the first sign of life
 _log = logging.getLogger(__name__)
 
 
@@ -59,22 +59,27 @@ class Silence:
 class Opener(Protocol):
     """Opens streams of one method to one broker."""
 
-    async def open(self) -> OpenedStream:
-        """Open a stream. Raises MinilogError or OSError without a connection, or if the broker refuses the stream."""
+    async def open(self, within_s: float) -> OpenedStream:
+        """Open a stream. A login that comes first has a bound of its own: a broker takes its time to refuse one.
 
-    async def not_opened(self, within_s: float) -> None:
-        """Note that within `within_s` the stream was neither open nor refused."""
+        Raises MinilogError or OSError without a connection, or if the broker refuses the stream. Raises TimeoutError if
+        the stream is neither open nor refused within `within_s`."""
 
-    def failed(self, error: MinilogError | OSError) -> None:
-        """Note that the stream was refused or lost."""
+    def not_opened(self, error: TimeoutError) -> None:
+        """Note the TimeoutError of `open`."""
+
+    def failed(self, error: MinilogError | OSError) -> MinilogError | None:
+        """Note that the stream was refused or lost. Returns the error if the broker does not let this client in until
+        somebody changes something."""
 
 
 class DuplexStream:
     """A stream that runs until it is lost or closed.
 
     It calls `received` for each message that comes. It calls `written` for each message of `send` that the network has
-    taken over (flow control has let it go). It calls `lost` once at the end, unless the caller closes it first. It
-    calls `doubted` while the other side is silent for too long, because another broker may have taken its place.
+    taken over (flow control has let it go). It calls `lost` once at the end, unless the caller closes it first, with
+    the error of a broker that does not let this client in (AuthenticationFailed), else with None. It calls `doubted`
+    while the other side is silent for too long, because another broker may have taken its place.
     `name` is the name of the other side in the log. `keepalive_ms` gives the period of signs of life, which may change
     while the stream is open."""
 
@@ -87,7 +92,7 @@ class DuplexStream:
         keepalive_ms: Callable[[], float],
         opened: Callable[[], None],
         received: Callable[[StreamMessage[Any]], None],
-        lost: Callable[[], None],
+        lost: Callable[[MinilogError | None], None],
         written: Callable[[StreamMessage[Any]], None] = lambda message: None,
         doubted: Callable[[], None] = lambda: None,
     ) -> None:
@@ -123,22 +128,23 @@ class DuplexStream:
         await asyncio.wait([self._task])  # raises the caller's cancellation, but not the cancellation of that task
 
     async def _run(self) -> None:
+        refusal: MinilogError | None = None
         try:
-            await self._talk(await opened_within(self._opener.open(), _OPENING_MS / 1000.0))
-        except TimeoutError:
-            await self._opener.not_opened(_OPENING_MS / 1000.0)
+            await self._talk(await self._opener.open(_OPENING_MS / 1000.0))
+        except TimeoutError as error:
+            self._opener.not_opened(error)
             _log.debug("no stream to %s could be opened in time, and the client tries again", self._name)
         except CorruptMessage as error:
             self._opener.failed(error)
             _log.warning("a message from %s is not understood: %s", self._name, error)
         except (MinilogError, OSError) as error:
-            self._opener.failed(error)
+            refusal = self._opener.failed(error)
             _log.debug("the stream to %s is lost, and the client opens it again: %r", self._name, error)
         except Exception:  # a bug of minilog: log it, and open the stream again
             _log.exception("the stream to %s met an unexpected error", self._name)
         finally:
             if not self._closed:
-                self._lost()
+                self._lost(refusal)
 
     async def _talk(self, stream: OpenedStream) -> None:
         silence = Silence(self._keepalive_ms(), now_ms())

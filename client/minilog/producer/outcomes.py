@@ -54,6 +54,13 @@ def not_encoded(batch: Batch, error: Exception) -> MinilogError:
     return failure
 
 
+def not_let_in(batch: Batch, refusal: MinilogError) -> MinilogError:
+    """The error of a batch whose leader does not let this client in: the password, token or certificate does not
+    count any more. The next record tries again."""
+    refused = type(refusal)(f"{batch} were not written: {refusal}")
+    return unknown(batch, refusal) if batch.maybe_written else refused
+
+
 def timed_out(batch: Batch, timeout_ms: int, unreachable: MinilogError | None = None) -> TimedOut:
     """The error of a batch that was surely not written within delivery.timeout.ms. `unreachable` is the error if the
     client cannot reach its leader."""

@@ -9,16 +9,20 @@ The rules (docs/spec/replication.md § Producing; V14, V16):
   producer id is asked for once nothing is out anywhere. Batches never sent go on under the new id; a batch whose fate
   is unknown is never sent under another id;
 - inside a transaction nothing of that is mended: what fails there fails the transaction (identity.py);
-- a topic that is deleted, or created again, ends its batches at once: another topic id is not the same topic.
+- a topic that is deleted, or created again, ends its batches at once: another topic id is not the same topic;
+- a leader that does not let this client in (AuthenticationFailed) ends the batches of its partitions at once, as does a
+  cluster that gives no metadata for that reason. The next record tries again.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 
 from minilog.client_config import ClientConfig
 from minilog.errors import (
+    AuthenticationFailed,
     AuthorizationFailed,
     DuplicateSequenceNumber,
     FencedLeaderEpoch,
@@ -47,6 +51,7 @@ from minilog.producer.outcomes import (
     fenced,
     in_failed_transaction,
     not_encoded,
+    not_let_in,
     timed_out,
     topic_gone,
     unknown,
@@ -108,6 +113,20 @@ class Sender:
                 self._resend_later(lane, now_ms + self._config.retry_backoff_ms)
         self._effects.append(RefreshMetadata())
 
+    def connection_refused(self, broker_id: int, refusal: MinilogError) -> None:
+        """The broker does not let this client in, after `connection_lost`."""
+        self._refuse(refusal, lambda leader: leader is not None and leader.broker_id == broker_id)
+
+    def metadata_refused(self, refusal: AuthenticationFailed) -> None:
+        """No broker gives metadata to this client. What has no leader waits for nothing."""
+        self._refuse(refusal, lambda leader: leader is None)
+
+    def _refuse(self, refusal: MinilogError, concerns: Callable[[LeaderAndEpoch | None], bool]) -> None:
+        for key in dict.fromkeys([*self._accumulator.keys(), *self._lanes]):
+            if concerns(self._cache.leader(key)):
+                for batch in self._take_all_but_out(self._lane(key), lambda batch: not_let_in(batch, refusal)):
+                    self._fail(batch, not_let_in(batch, refusal))
+
     def metadata_changed(self, now_ms: float) -> None:
         """Where somebody else leads by now, there is no need to pause, nor to wait for the one who led before."""
         for lane in self._lanes.values():
@@ -145,7 +164,7 @@ class Sender:
     def producer_id_refused(self, error: MinilogError, now_ms: float) -> None:
         """It is asked for again. Who may not have one is told: nothing that waits for it was ever sent."""
         self.identity.refused(now_ms)
-        if isinstance(error, AuthorizationFailed):
+        if isinstance(error, AuthorizationFailed | AuthenticationFailed):
             self._effects += [Failed(batch, error) for batch in self._take_everything()]
 
     def written(self, request: data_pb2.ProduceRequest) -> None:
@@ -481,20 +500,26 @@ class Sender:
         if not self._cache.is_gone(key):
             return False
         lane = self._lane(key)
-        in_sequence = [batch for batch in lane.batches if batch.correlation_id is None]
-        left = [*in_sequence, *lane.waiting, *self._accumulator.take_all(key)]
+        left = self._take_all_but_out(lane, topic_gone)
         failed = [batch for batch in reversed(left) if not self._moved(batch)]
         for batch in reversed(failed):
             self._fail(batch, topic_gone(batch))
-        if in_sequence:
-            self.identity.give_up(topic_gone(in_sequence[0]))
+        if not lane.batches and not lane.next_sequence:
+            del self._lanes[key]
+        return True
+
+    def _take_all_but_out(self, lane: Lane, error_of: Callable[[Batch], MinilogError]) -> list[Batch]:
+        """All of the partition that is not out, in order. Where that leaves a gap in the sequence, another producer id
+        is asked for, by the error of the first."""
+        in_sequence = [batch for batch in lane.batches if batch.correlation_id is None]
+        left = [*in_sequence, *lane.waiting, *self._accumulator.take_all(lane.key)]
         lane.waiting.clear()
         lane.batches = deque(batch for batch in lane.batches if batch.correlation_id is not None)
+        if in_sequence:
+            self.identity.give_up(error_of(in_sequence[0]))
         if not lane.batches:
             lane.resending = False
-            if not lane.next_sequence:
-                del self._lanes[key]
-        return True
+        return left
 
     def _moved(self, batch: Batch) -> bool:
         """Whether records without a schema, surely not written, go to the topic of the same name. A transaction

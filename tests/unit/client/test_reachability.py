@@ -8,12 +8,14 @@ from minilog.admin.health import judge
 from minilog.admin.records_deletion import RecordsDeletion
 from minilog.errors import TimedOut
 from minilog.net.metadata_cache import MetadataCache
+from minilog.net.network_client import NetworkClient
 from minilog.net.offsets_query import OffsetsQuery
 from minilog.net.reachability import NO_TLS, Reachability, connect_failure
+from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 from tests.unit.client.brokers import TOPIC, Brokers
-from tests.unit.client.producing import Producing
+from tests.unit.client.producing import Producing, config_of
 
 ADVERTISED = ("127.0.0.1", 9001)
 GIVEN = ("127.0.0.1", 9191)
@@ -146,3 +148,60 @@ def test_only_brokers_that_run_at_addresses_that_they_advertise_count() -> None:
     cache = unreachable(brokers)
     cache.reachability.failed(GIVEN, "Connection refused")
     assert cache.unreachable_addresses() == {}
+
+
+class TestPortsOfStreams:
+    """R77: a firewall passes the port of calls, and not that of streams."""
+
+    STREAMS = ("127.0.0.1", 10001)
+
+    def closed(self) -> MetadataCache:
+        cache = MetadataCache(reachability=Reachability(frozenset({GIVEN})))
+        assert cache.apply(Brokers().metadata())
+        cache.reachability.stream_failed(ADVERTISED, self.STREAMS, "Connection refused")
+        return cache
+
+    def test_the_error_names_both_addresses_the_reason_and_both_settings(self) -> None:
+        assert str(self.closed().why_unreachable(1)) == (
+            "broker 1 advertises 127.0.0.1:9001, but this client cannot open a stream at its port of streams "
+            "127.0.0.1:10001 (Connection refused): a client must reach both ports, that of advertised.address and the "
+            "one that is stream.port.offset above it"
+        )
+
+    def test_an_answer_to_a_call_does_not_end_it_and_a_stream_does(self) -> None:
+        cache = self.closed()
+        cache.reachability.reached(ADVERTISED)
+        assert cache.why_unreachable(1) is not None
+        cache.reachability.stream_reached(ADVERTISED)
+        assert cache.why_unreachable(1) is None
+
+    def test_records_that_could_not_be_sent_say_why(self) -> None:
+        cluster = Producing(Brokers(), delivery_timeout_ms=200, request_timeout_ms=100)
+        cluster.cache.reachability = self.closed().reachability
+        cluster.down.add(1)
+        record = cluster.send()
+        cluster.run(400)
+        with pytest.raises(TimedOut, match=r"\(0 attempts\); BROKER_NOT_AVAILABLE: .*10001.*stream\.port\.offset"):
+            record.result(0)
+
+    def test_health_names_the_port_of_streams(self) -> None:
+        (found,) = judge(answer(), self.closed().unreachable_addresses()).problems
+        assert found.code == "ADDRESS_NOT_REACHED"
+        assert "broker 1 at 127.0.0.1:10001, its port of streams (Connection refused)" in found.message
+        assert "stream.port.offset" in found.remedy
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_closed_port_of_streams_is_one_warning_until_a_stream_is_open(caplog: pytest.LogCaptureFixture) -> None:
+    client = NetworkClient(config_of(), SYSTEM_RUNTIME)
+    assert client.cache.apply(Brokers().metadata())
+    for _ in range(20):
+        client.stream_not_connected(ADVERTISED, ("127.0.0.1", 10001), "Connection refused")
+        client.connected(ADVERTISED)  # a call is answered
+    assert len(warnings_of(caplog)) == 1
+    client.stream_connected(ADVERTISED)
+    client.stream_not_connected(ADVERTISED, ("127.0.0.1", 10001), "Connection refused")
+    assert len(warnings_of(caplog)) == 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minilog.errors import MinilogError
-from minilog.net.payload_stream import OpenedStream, open_stream
+from minilog.net.payload_stream import OpenedStream, open_stream, opened_within
 from minilog.net.stream import DuplexStream, Silence
 from minilog.net.stream_connection import StreamConnection
 from minilog.net.stream_frames import FrameKind
@@ -31,13 +31,13 @@ class Broker:
         self.welcomed: asyncio.Future[StreamConnection] = asyncio.get_running_loop().create_future()
         self.wire: Wire | None = None
 
-    async def open(self) -> OpenedStream:
-        return await open_stream(self._connect, PRODUCE, "1")
+    async def open(self, within_s: float) -> OpenedStream:
+        return await opened_within(open_stream(self._connect, PRODUCE, "1"), within_s)
 
-    async def not_opened(self, within_s: float) -> None:
-        raise AssertionError(within_s)
+    def not_opened(self, error: TimeoutError) -> None:
+        raise AssertionError(error)
 
-    def failed(self, error: MinilogError | OSError) -> None:
+    def failed(self, error: MinilogError | OSError) -> MinilogError | None:
         raise AssertionError(error)
 
     async def _connect(self) -> StreamConnection:
@@ -63,7 +63,7 @@ def stream_to(
         keepalive_ms=keepalive_ms if callable(keepalive_ms) else lambda: keepalive_ms,
         opened=lambda: None,
         received=lambda message: None,
-        lost=lambda: lost.append(True),
+        lost=lambda refusal: lost.append(True),
         written=written.append,
     )
 

@@ -1,0 +1,42 @@
+"""The end of a certificate, read without a library for certificates."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from minilog.security.certificate_end import certificate_end
+from minilog_broker.security.certificates import (
+    CURVE,
+    Signing,
+    authority_certificate,
+    certificate_pem,
+    key_pem,
+)
+
+DAY = datetime.timedelta(days=1)
+
+
+@pytest.mark.parametrize("days", [1, 365, 3_650])
+def test_it_is_the_end_that_a_library_reads(days: int) -> None:
+    """From 2050 on the form of the time is another one."""
+    key = ec.generate_private_key(CURVE())
+    signing = Signing(
+        x509.random_serial_number(), datetime.datetime(2046, 1, 2, 3, 4, 5, tzinfo=datetime.UTC), days * DAY
+    )
+    certificate = authority_certificate(key, signing)
+    pem = certificate_pem(certificate)
+    assert certificate_end(key_pem(key) + pem + pem) == certificate.not_valid_after_utc
+
+
+@pytest.mark.parametrize("cut", range(0, 400, 7))
+def test_what_is_no_certificate_has_no_end_and_raises_nothing(cut: int) -> None:
+    pem = certificate_pem(
+        authority_certificate(ec.generate_private_key(CURVE()), Signing(1, datetime.datetime.now(datetime.UTC), DAY))
+    )
+    broken = pem[:cut] + pem[cut + 40 :]
+    assert certificate_end(broken) is None or isinstance(certificate_end(broken), datetime.datetime)
+    assert certificate_end(b"") is None
