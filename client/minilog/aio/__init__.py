@@ -24,10 +24,12 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'minilog.aio' has no attribute {name!r}")
+if not TYPE_CHECKING:  # else a type checker would take every wrong name
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOME:
+            return getattr(importlib.import_module(_HOME[name]), name)
+        raise AttributeError(f"module 'minilog.aio' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
