@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import pytest
 
-from minilog import Admin, NewTopic, Producer
+from minilog import Admin, NewTopic, Producer, schema_from_ddl
 from minilog_broker.cli.app import run
 from tests.cluster import running_cluster
 
@@ -39,3 +40,19 @@ def test_what_a_broker_leaves_is_sound_and_in_use_before(
                 cluster.start(1)
                 cluster.wait_running()
         assert told.endswith(": all is sound\n")
+
+
+def test_the_rows_of_a_typed_topic_are_printed_from_a_stopped_directory(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their schema is in the metadata log of the same directory."""
+    with running_cluster(tmp_path, brokers=1) as cluster:
+        schema = schema_from_ddl("id long NOT NULL, name string", key_columns=["id"])
+        with Admin(cluster.client) as admin, Producer(cluster.client) as producer:
+            admin.create_topics([NewTopic("people", 1, 1, schema=schema)])
+            producer.send("people", {"id": 1, "name": "Ada"}).result(timeout=30.0)
+            producer.delete("people", {"id": 1}).result(timeout=30.0)
+        cluster.kill(1)
+        assert run(["check", str(cluster.data_directory(1)), "--print", "people", "0"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["offset"], row["value"]) for row in rows] == [(0, '{"id":1,"name":"Ada"}'), (1, None)]

@@ -17,8 +17,10 @@ import msgspec
 import typer
 
 from minilog.errors import MinilogError
+from minilog.types import TopicPartition
 from minilog_broker.cli.common import AsJson, print_json, say
 from minilog_broker.controller.snapshot import check_snapshot
+from minilog_broker.failure import CommandFailed
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME
 from minilog_broker.server.disk.vote_file import FILE_NAME as VOTE_FILE
@@ -55,16 +57,25 @@ def check(
             "--repair-indexes", help="Write missing or wrong index files anew. The command changes nothing else."
         ),
     ] = False,
+    printed: Annotated[
+        tuple[str, int] | None,
+        typer.Option("--print", metavar="TOPIC PARTITION", help="Check nothing: print the records of this partition."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read every file in the data directory of a stopped broker, and report damage."""
     files: FileSystem = OsFileSystem() if repair_indexes else ReadingFileSystem()
+    path = str(directory.absolute())
     try:
-        report = _check(files, str(directory.absolute()), repair_indexes=repair_indexes)
+        if printed is not None:
+            raise typer.Exit(SOUND if _print(files, path, TopicPartition(*printed)) else DAMAGED)
+        report = _check(files, path, repair_indexes=repair_indexes)
+    except typer.Exit:
+        raise
     except KeyboardInterrupt:
         say("minilog: interrupted: not all was checked", error=True)
         raise typer.Exit(NOT_CHECKED) from None
-    except (MinilogError, OSError) as error:
+    except (MinilogError, CommandFailed, OSError) as error:
         name = getattr(error, "filename", None)
         say(
             f"minilog: {name}: {error.strerror}" if name and isinstance(error, OSError) else f"minilog: {error}",
@@ -80,6 +91,16 @@ def check(
     else:
         _print_report(report)
     raise typer.Exit(SOUND if report.worst is None else _CODES.get(report.worst, SOUND))
+
+
+def _print(files: FileSystem, path: str, at: TopicPartition) -> bool:
+    from minilog_broker.cli.check_print import print_records  # with it comes Arrow
+
+    stopped = look_into(files, path)
+    try:
+        return print_records(files, stopped, upper_layers().metadata_log, at)
+    finally:
+        stopped.close()
 
 
 def _check(files: FileSystem, path: str, *, repair_indexes: bool) -> Report:

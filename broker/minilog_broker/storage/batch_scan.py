@@ -174,6 +174,34 @@ def has_batch_above(file: File, position: int, offset: int, key: PartitionKey) -
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Bytes of a segment in which no valid batch begins."""
+
+    position: int
+    size_bytes: int
+
+
+def salvage(file: Sized, key: PartitionKey) -> Iterator[memoryview | Unreadable]:
+    """Yield each valid batch of a segment, also those behind damage, and the bytes between."""
+    window, position = _Window(file, file.size(), SCAN_CHUNK_BYTES), 0
+    bad_since: int | None = None
+    while position < window.size_bytes:
+        try:
+            header = _valid_batch(window, position, key)
+        except CorruptMessage:
+            bad_since = position if bad_since is None else bad_since
+            position = _next_magic(window, position + 1)
+            continue
+        if bad_since is not None:
+            yield Unreadable(bad_since, position - bad_since)
+            bad_since = None
+        yield window.view(position, header.length)
+        position += header.length
+    if bad_since is not None:
+        yield Unreadable(bad_since, window.size_bytes - bad_since)
+
+
 def _next_magic(window: _Window, position: int) -> int:
     """The next position at which a header may begin. The end of the file if there is no such position."""
     while position < window.size_bytes:

@@ -321,7 +321,8 @@ class Admin:
     def alter_queue(self, queue: str, *, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> None:
         """Set settings of a queue, and put others back to their defaults. The queue need not exist yet. The settings
         are group.share.record.lock.duration.ms, group.share.delivery.count.limit,
-        group.share.partition.max.record.locks and share.auto.offset.reset. Raises InvalidConfig."""
+        group.share.partition.max.record.locks, share.auto.offset.reset, errors.deadletterqueue.topic.name and
+        errors.deadletterqueue.copy.record.enable. Raises InvalidConfig."""
         self._loop.run(self._admin.alter_queue(queue, set=dict(set or {}), unset=list(unset)))
 
     def delete_queue(self, queue: str) -> None:

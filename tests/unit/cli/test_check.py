@@ -9,9 +9,11 @@ import re
 
 import pytest
 
+from minilog.partition_key import PartitionKey
+from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog_broker.cli.app import run
 from minilog_broker.quorum.quorum_effects import VoteState
-from minilog_broker.quorum.records import METADATA_KEY
+from minilog_broker.quorum.records import METADATA_KEY, place
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.files import OsFileSystem
@@ -20,6 +22,7 @@ from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.logs import fill, open_log
 
 FILES = OsFileSystem()
+LATE = PartitionKey(bytes(range(1, 17)), 0)
 INDEX = f"flights-3/{0:020d}.index"
 
 
@@ -53,6 +56,30 @@ def test_a_sound_directory_is_told_in_one_line(data: pathlib.Path, capsys: pytes
     assert told.out == "checked 2 logs, 2 segments, 7,200 bytes of batches of broker 1: all is sound\n"
     assert told.err == ""
     assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in data.rglob("*")} == before
+
+
+def test_the_records_of_a_stopped_copy_are_printed_also_those_behind_damage(
+    data: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Log.open(FILES, f"{data}/late-0", LATE, "late", LogSettings(), unclean=True, create=True)
+    for number in range(5):
+        columns = records_to_columns([b"value %d" % number, None], [b"k", b"\xff"])
+        log.append(place(build_batch(*LATE, columns, timestamp_us=1_000_000), 2 * number, 0))
+    log.close(clean=True)
+    assert run(["check", str(data), "--print", "late", "0"]) == 0
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["offset"] for record in printed] == list(range(10))
+    assert (printed[0]["key"], printed[0]["value"], printed[0]["timestamp"]) == ("k", "value 0", 1000)
+    assert (printed[1]["key_base64"], printed[1]["value"]) == ("/w==", None)
+    segment = data / f"late-0/{0:020d}.log"
+    size = segment.stat().st_size // 5
+    flip(segment, size + 100)
+    assert run(["check", str(data), "--print", "late", "0"]) == 1
+    told = capsys.readouterr()
+    assert [json.loads(line)["offset"] for line in told.out.splitlines()] == [0, 1, 4, 5, 6, 7, 8, 9]
+    assert f"{size} bytes from position {size} on are no batch" in told.err
+    assert run(["check", str(data), "--print", "early", "0"]) == 2
+    assert "there is no log of early 0: this directory has flights 3, late 0" in capsys.readouterr().err
 
 
 def test_damage_is_named_with_what_to_do(data: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
