@@ -24,6 +24,7 @@ OPERATIONS_LEVEL = 5  # brought states and settings of brokers to the metadata l
 GROUP_MEMBERS_LEVEL = 5  # brought members of groups to __groups; one release raises the level once
 KEYED_TOPICS_LEVEL = 6  # brought deletions of typed topics, compaction and its settings
 QUEUES_LEVEL = 7  # brought __queues
+PENDING_SCHEMAS_LEVEL = 7  # brought topic_schema_state; the level of the same release
 COLUMN_COMMENTS_LEVEL = 7  # brought comments to topic_schema; one release raises the level once
 _UPGRADE = "When all brokers support it, run `minilog cluster upgrade`"
 

@@ -6,6 +6,7 @@ The two types that exist once per record are named tuples, since a program makes
 
 from __future__ import annotations
 
+import enum
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -117,6 +118,15 @@ class NewTopic:
     schema: TopicSchema | pa.Schema | None = None
 
 
+class SchemaStep(enum.Enum):
+    """What becomes of the version of a schema that an alteration names: the latest one from now on, pending until a
+    write is committed, or withdrawn with the write."""
+
+    LATEST = 0
+    PENDING = 1
+    WITHDRAWN = 2
+
+
 @dataclass(frozen=True, slots=True)
 class TopicAlteration:
     """A change of a topic: more partitions (the new total), configs to set, configs to put back to their defaults, and
@@ -128,6 +138,7 @@ class TopicAlteration:
     set_configs: Mapping[str, str] = field(default_factory=dict)
     unset_configs: Sequence[str] = ()
     schema: TopicSchema | None = None
+    schema_step: SchemaStep = SchemaStep.LATEST
 
 
 class OffsetAtSize(NamedTuple):
@@ -213,10 +224,11 @@ class TopicDescription:
 
     @property
     def schema_versions(self) -> list[TopicSchema]:
-        """All versions, the first one first. Raises UnsupportedVersion if this version of minilog cannot read them."""
+        """All versions up to the latest, the first one first. Raises UnsupportedVersion if this version of minilog
+        cannot read them."""
         if isinstance(self.schemas, UnsupportedVersion):
             raise UnsupportedVersion(str(self.schemas))
-        return [] if self.schemas is None else list(self.schemas.versions)
+        return [] if self.schemas is None else list(self.schemas.confirmed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,8 @@ class DefaultSource(DataSource):
         settle_in()
         options = parse_stream_sink_options(self.options)
         planned, login = plan_write(schema, options), task_login(options)
-        return StreamWriter(options, planned.carry_out(), login, mark_of(self.options))
+        plan = planned.carry_out(is_pending=options.exactly_once)
+        return StreamWriter(options, plan, login, mark_of(self.options))
 
 
 def _find_rows(options: SourceOptions) -> TypedTopics | None:

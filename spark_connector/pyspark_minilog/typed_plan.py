@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class TypedPlan:
     """Rows for one topic, by this version of its schema. `columns` has the DataFrame's columns in the topic's
-    spelling."""
+    spelling. `is_pending`: the version becomes the topic's latest with the commit of the write (typed_sink.py)."""
 
     topic: str
     schema: TopicSchema
     columns: tuple[str, ...]
+    is_pending: bool = False
 
     def topics(self, batch: pa.RecordBatch) -> frozenset[str]:
         """The topics of the rows of `batch`."""

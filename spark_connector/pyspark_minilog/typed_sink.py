@@ -10,16 +10,19 @@ version.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from minilog import Admin, NewTopic
-from minilog.errors import TopicAlreadyExists
+from minilog.errors import MinilogError, TopicAlreadyExists
 from minilog.typed.evolution import merged
 from minilog.typed.row_form import DELETED_COLUMN
 from minilog.typed.rows import rows_of
 from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.topic_schemas import TopicSchemas
+from minilog.types import SchemaStep, TopicAlteration
 from pyspark_minilog.clients import lend
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.options import SinkOptions
@@ -29,6 +32,8 @@ from pyspark_minilog.typed_rows import arrow_schema, schema_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,9 +46,10 @@ class PlannedWrite:
     plan: SinkPlan | TypedPlan
     schema_after: TopicSchema | None = None
 
-    def carry_out(self) -> SinkPlan | TypedPlan:
+    def carry_out(self, *, is_pending: bool = False) -> SinkPlan | TypedPlan:
         """Create or evolve the topic if the write needs that. It is the last step of a driver before the tasks, so a
-        write that is refused leaves the topic as it was. Raises InvalidOption, InvalidRecord, InvalidSchema,
+        write that is refused leaves the topic as it was. With `is_pending` the new version of the schema waits for
+        `confirm_schemas`, or goes with `withdraw_schema`. Raises InvalidOption, InvalidRecord, InvalidSchema,
         MinilogError."""
         if self.schema_after is None:
             return self.plan
@@ -52,13 +58,15 @@ class PlannedWrite:
         wanted = self.options.schema
         with lend(Admin, self.options.client) as admin:
             if self.schema_after.version > 1:
-                schema = admin.evolve_schema(topic, lambda latest: _merged(self.columns, topic, latest))
-                return _checked_plan(self.columns, topic, schema)
+                schema = admin.evolve_schema(
+                    topic, lambda latest: _merged(self.columns, topic, latest), is_pending=is_pending
+                )
+                return replace(_checked_plan(self.columns, topic, schema), is_pending=is_pending)
             new = NewTopic(topic, wanted.num_partitions, wanted.replication_factor, schema=self.schema_after)
             try:
                 admin.create_topics([new])
             except TopicAlreadyExists:  # another write was first
-                return plan_write(self.columns, self.options).carry_out()
+                return plan_write(self.columns, self.options).carry_out(is_pending=is_pending)
         return self.plan
 
 
@@ -85,6 +93,30 @@ def plan_write(schema: StructType, options: SinkOptions) -> PlannedWrite:
     after = _merged(schema, topic, topic_schema) if schema_options.merges else topic_schema
     change = None if after is topic_schema else after
     return PlannedWrite(options, schema, _checked_plan(schema, topic, after), change)
+
+
+def confirm_schemas(plan: TypedPlan, options: SinkOptions, written: Iterable[int]) -> None:
+    """Make the versions by which rows were written the topic's latest, unless they were so before. Raises
+    InvalidUpdateVersion if one was withdrawn and somebody has evolved the schema without it: the columns of these rows
+    would be no columns of the topic."""
+    with lend(Admin, options.client) as admin:
+        schemas = admin.describe_topics([plan.topic])[0].schemas
+        if not isinstance(schemas, TopicSchemas):
+            raise InvalidOption(f"topic '{plan.topic}' has no schema any more: somebody has created it again")
+        for number in sorted(written):
+            if number > schemas.latest.version or number in schemas.withdrawn:
+                admin.alter_topics([TopicAlteration(plan.topic, schema=schemas.version(number))])
+
+
+def withdraw_schema(plan: TypedPlan, options: SinkOptions) -> None:
+    """Withdraw the version that this write has wanted, unless a commit has confirmed it. If no broker answers, the
+    version stays pending: nobody writes or reads by it until the next change of the schema."""
+    try:
+        with lend(Admin, options.client) as admin:
+            admin.alter_topics([TopicAlteration(plan.topic, schema=plan.schema, schema_step=SchemaStep.WITHDRAWN)])
+    except MinilogError as error:
+        sentence = "version %d of the schema of topic '%s' is not withdrawn, but nobody writes or reads by it: %s"
+        logger.warning(sentence, plan.schema.version, plan.topic, error)
 
 
 def _checked_plan(schema: StructType, topic: str, topic_schema: TopicSchema) -> TypedPlan:

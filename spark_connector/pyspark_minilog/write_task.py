@@ -63,9 +63,10 @@ QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """The message of one task: its report."""
+    """The message of one task: its report, and the version of the schema that its rows have, 0 for none."""
 
     report: TaskReport
+    schema_version: int = 0
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -85,7 +86,7 @@ class BatchWriter(DataSourceArrowWriter):
         writer._enlist()
         if not writer._is_committed:
             try:
-                writer._plan = planned.carry_out()
+                writer._plan = planned.carry_out(is_pending=options.exactly_once)
             except BaseException:
                 writer.abort([])
                 raise
@@ -126,13 +127,15 @@ class BatchWriter(DataSourceArrowWriter):
                 report = drained(self._plan, iterator, self._begun)
             case begun:
                 report = write_part(options, self._plan, iterator, begun.attempt, expires=True)
-        return Written(replace(report, micro_batch=_micro_batch_of_task()))
+        return Written(replace(report, micro_batch=_micro_batch_of_task()), _version_of(self._plan))
 
     @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all rows visible. Raises MinilogError, and UnknownOutcome if the outcome is not known."""
         reports = reports_of(messages)
         options = self._options
+        if not self._is_committed:
+            _confirm_schema(self._plan, options, messages)
         facts = facts_of_rows(self._plan.columns, topic_ids(options, reports))
         micro_batch = next((report.micro_batch for report in reports if report and report.micro_batch), None)
         if micro_batch is not None:
@@ -145,6 +148,7 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give the write up. None of its rows ever becomes visible, unless the write was committed."""
         _give_up(self._options, abort_decision(reports_of(messages), begun=self._begun))
+        _withdraw_schema(self._plan, self._options)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -167,13 +171,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         options = as_task(self._options, self._login)
         if not options.exactly_once:
             return Written(write_batches(options, self._plan, iterator))
-        return Written(write_part(options, self._plan, iterator, _stream_attempt(self._attempt_id)))
+        report = write_part(options, self._plan, iterator, _stream_attempt(self._attempt_id))
+        return Written(report, _version_of(self._plan))
 
     @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the micro-batch visible, once. Raises MinilogError, UnknownOutcome."""
         reports, options = reports_of(messages), self._options
         if options.exactly_once:
+            _confirm_schema(self._plan, options, messages)
             facts = facts_of_rows(self._plan.columns, topic_ids(options, reports))
             if options.settle_queue is not None:
                 from pyspark_minilog.queue_settlement import commit_settled
@@ -193,6 +199,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self._options.exactly_once:
             reports = reports_of(messages)
             _give_up(self._options, abort_decision(reports) or self._unreported(reports, batchId))
+            _withdraw_schema(self._plan, self._options)
 
     def _unreported(self, reports: Sequence[TaskReport | None], batch_id: int) -> Abort | None:
         """The open attempt at the micro-batch, if no task of the attempt has reported it."""
@@ -398,6 +405,29 @@ def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
                 logger.warning("%s is committed, but some partitions do not show it yet", attempt)
         case Abort():
             _give_up(options, decision)
+
+
+def _version_of(plan: SinkPlan | TypedPlan) -> int:
+    return 0 if isinstance(plan, SinkPlan) else plan.schema.version
+
+
+def _confirm_schema(
+    plan: SinkPlan | TypedPlan, options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
+) -> None:
+    """Right before the commit: a reader that sees the rows sees their columns. The tasks of a stream may have had
+    another plan than this one, so their versions count."""
+    if not isinstance(plan, SinkPlan) and options.schema.merges:
+        from pyspark_minilog.typed_sink import confirm_schemas  # only the driver of such a write loads it
+
+        written = {each.schema_version for each in messages if isinstance(each, Written) and each.report.rows}
+        confirm_schemas(plan, options, written or {plan.schema.version})
+
+
+def _withdraw_schema(plan: SinkPlan | TypedPlan, options: SinkOptions) -> None:
+    if not isinstance(plan, SinkPlan) and plan.is_pending:
+        from pyspark_minilog.typed_sink import withdraw_schema
+
+        withdraw_schema(plan, options)
 
 
 def tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None]) -> None:

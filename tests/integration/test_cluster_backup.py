@@ -8,6 +8,9 @@ import subprocess
 from minilog import Admin, NewTopic, Producer, TopicPartition
 from minilog.admin.security import QuotaAlteration
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
+from minilog.typed.evolution import widen_column
+from minilog.typed.fields import Primitive
+from minilog.types import SchemaStep, TopicAlteration
 from minilog_broker.cli.backup_file import Metadata
 from minilog_broker.cli.cluster_backup import collect
 from tests import programs
@@ -42,7 +45,13 @@ def furnish(cluster: Cluster) -> None:
                 producer.send("plain", value=b"%d" % number, partition=0).result(timeout=30)
         admin.seek_group("readers", {TopicPartition("plain", 0): 3})
     done(cluster, "topic", "create", "typed", "-p", "2", "-r", "1", "--ddl", "carrier string NOT NULL, delay int")
+    with Admin(cluster.client) as admin:
+        wide = admin.evolve_schema("typed", lambda it: widen_column(it, "delay", Primitive("long")), is_pending=True)
+        admin.alter_topics([TopicAlteration("typed", schema=wide, schema_step=SchemaStep.WITHDRAWN)])
     done(cluster, "topic", "schema", "evolve", "typed", "--drop", "delay")
+    shown = done(cluster, "topic", "schema", "show", "typed")
+    assert "version 2: withdrawn, because the write that wanted it failed" in shown
+    assert "version 3: dropped delay" in shown
     done(cluster, "topic", "schema", "evolve", "typed", "--add", "origin string")
 
 

@@ -162,6 +162,28 @@ class TestSchemas:
         assert "generation" in refused(kit, sql(kit, "'AA' carrier, 1 gate"), topic, **later, transactionVersion=6)
         assert kit.admin.describe_topics([topic])[0].schema == SMALL
 
+    def test_a_write_that_fails_takes_its_version_with_it(self, kit: Kit) -> None:
+        topic = typed_topic(kit, SMALL)
+        carrier = "IF(id = 3, raise_error('no'), 'AA') carrier"
+        frame = kit.spark.range(0, 4, 1, 2).selectExpr(carrier, "5000000000L delay", "'typo' coment")
+        for _ in range(2):
+            refused(kit, frame, topic, mergeSchema=True)
+            assert kit.admin.describe_topics([topic])[0].schema == SMALL
+        write(kit, sql(kit, "'UA' carrier, 1 delay"), topic)
+        write(kit, sql(kit, "'AA' carrier, 1 gate"), topic, mergeSchema=True)
+        assert str(kit.admin.describe_topics([topic])[0].schema) == f"{SMALL}, gate int"
+        wanted = kit.spark.range(0, 2, 1, 2).selectExpr("'AA' carrier", "5000000000L delay", "'x' coment")
+        write(kit, wanted, topic, mergeSchema=True)
+        assert str(kit.admin.describe_topics([topic])[0].schema) == (
+            "carrier string NOT NULL, delay long, note string, gate int, coment string"
+        )
+        assert texts(kit.read(subscribe=topic, columns="carrier,delay,gate,coment")) == [
+            "Row(carrier='AA', delay=5000000000, gate=None, coment='x')",
+            "Row(carrier='AA', delay=5000000000, gate=None, coment='x')",
+            "Row(carrier='AA', delay=None, gate=1, coment=None)",
+            "Row(carrier='UA', delay=1, gate=None, coment=None)",
+        ]
+
     def test_a_refused_write_creates_no_topic(self, kit: Kit) -> None:
         topic = kit.new_name()
         assert "no key columns" in refused(kit, sql(kit, "1 n, true _deleted"), topic, createTopic=True)
@@ -259,6 +281,28 @@ class TestStreams:
             assert sorted(row.small for row in kit.read(subscribe=topic, where="delay is not null").collect()) == [
                 each - 49 for each in range(15) if each % 7
             ]
+
+    def test_a_micro_batch_that_fails_takes_its_version_with_it(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source = typed_topic(kit, partitions=1)
+        narrow = typed_topic(kit, schema_from_ddl("carrier string NOT NULL, small byte"), partitions=1)
+        send_rows(kit, source, flights(170, 20))
+        before = kit.admin.describe_topics([narrow])[0].schema
+        frame = kit.read_stream(subscribe=source, startingOffsets="earliest")
+
+        def run(column: str) -> None:
+            writer: Any = frame.selectExpr("carrier", "small", column).writeStream.format("minilog")
+            writer = writer.options(**{"bootstrap.servers": kit.servers, "topic": narrow, "mergeSchema": "true"})
+            writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+            finish(writer.start())
+
+        with pytest.raises(Exception, match="no such flight"):
+            run("IF(delay > 125, raise_error('no such flight'), delay) delay")
+        assert kit.admin.describe_topics([narrow])[0].schema == before
+        run("delay")
+        found = kit.admin.describe_topics([narrow])[0].schema
+        assert found is not None
+        assert (str(found), found.version) == ("carrier string NOT NULL, small short, delay int", 2)
+        assert kit.read(subscribe=narrow, where="delay is not null").count() > 10
 
 
 KEYED = schema_from_ddl("id int NOT NULL, name string NOT NULL, at timestamp", ["id"], "at")

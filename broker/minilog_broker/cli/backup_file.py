@@ -26,13 +26,15 @@ FORM, VERSION = "minilog cluster metadata", 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTopic:
     """One topic. `configs` has its settings, also those values from its creation that are not built in. `schemas` has
-    all versions of a typed topic's schema in order, each as the JSON of its message (typed.proto)."""
+    all versions of a typed topic's schema in order, each as the JSON of its message (typed.proto), and
+    `withdrawn_schemas` the numbers of those that were withdrawn."""
 
     name: str
     partitions: int
     replication_factor: int
     configs: dict[str, str]
     schemas: list[dict[str, Any]] = field(default_factory=list)
+    withdrawn_schemas: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

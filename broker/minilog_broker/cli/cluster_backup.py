@@ -11,7 +11,7 @@ import typer
 from google.protobuf import json_format
 
 from minilog.admin.security import QuotaAlteration
-from minilog.types import NewTopic, TopicAlteration, TopicPartition
+from minilog.types import NewTopic, SchemaStep, TopicAlteration, TopicPartition
 from minilog_broker.cli.backup_file import KeptOffset, KeptTopic, Metadata, decode, encode
 from minilog_broker.cli.backup_plan import Held, Plan, plan_of, settable_configs
 from minilog_broker.cli.common import (
@@ -123,6 +123,9 @@ def _topic(topic: Any) -> KeptTopic:
             json_format.MessageToDict(schema_to_wire(version), preserving_proto_field_name=True)
             for version in topic.schema_versions
         ],
+        withdrawn_schemas=[
+            version.version for version in topic.schema_versions if version.version in topic.schemas.withdrawn
+        ],
     )
 
 
@@ -172,7 +175,9 @@ def _create(admin: Admin, topic: KeptTopic) -> None:
     configs = settable_configs(topic)
     admin.create_topics([NewTopic(topic.name, topic.partitions, topic.replication_factor, configs, first)])
     for schema in schemas[1:]:
-        admin.alter_topics([TopicAlteration(topic.name, schema=schema)])
+        is_withdrawn = schema.version in topic.withdrawn_schemas
+        for step in (SchemaStep.PENDING, SchemaStep.WITHDRAWN) if is_withdrawn else (SchemaStep.LATEST,):
+            admin.alter_topics([TopicAlteration(topic.name, schema=schema, schema_step=step)])
     if schemas:
         (made,) = admin.describe_topics([topic.name])
         if made.schema_versions != schemas:

@@ -22,6 +22,7 @@ from minilog.typed.column_names import parse_names
 from minilog.typed.ddl import parse_ddl
 from minilog.typed.fields import Field, walk
 from minilog.typed.schema_json import MAX_JSON_CHARACTERS, schema_to_json
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.wire import first_version_of
 from minilog_broker.cli.common import (
     admin_client,
@@ -91,7 +92,7 @@ def _parquet_schema(path: pathlib.Path) -> pa.Schema:
 def show(settings: Mapping[str, str], name: str, version: int | None, *, as_json: bool) -> None:
     """Print the columns of a typed topic, and what each version changed."""
     with admin_client(settings) as admin:
-        versions = _versions(admin, name)
+        versions, withdrawn = _versions(admin, name)
     if version is not None and version > len(versions):
         raise InvalidSchema(f"the schema of topic {name} has no version {version}: the latest is {len(versions)}")
     shown = versions[-1 if version is None else version - 1]
@@ -100,15 +101,19 @@ def show(settings: Mapping[str, str], name: str, version: int | None, *, as_json
         print_json({"name": name, "versions": [schema_document(schema) for schema in chosen]})
         return
     print_schema(shown, f"{name}, version {shown.version} of {len(versions)}")
-    for former, later in itertools.pairwise(versions):
+    for number in sorted(withdrawn):
+        say(f"version {number}: withdrawn, because the write that wanted it failed")
+    for former, later in itertools.pairwise(each for each in versions if each.version not in withdrawn):
         say(f"version {later.version}: {_change_text(changes_between(former, later))}")
 
 
-def _versions(admin: Admin, name: str) -> list[TopicSchema]:
+def _versions(admin: Admin, name: str) -> tuple[list[TopicSchema], frozenset[int]]:
+    """The versions up to the latest, and the numbers of those that were withdrawn."""
     (description,) = admin.describe_topics([name])
-    if not description.schema_versions:
+    versions, schemas = description.schema_versions, description.schemas
+    if not isinstance(schemas, TopicSchemas):
         raise InvalidSchema(f"topic {name} has no schema: its records are keys and values")
-    return description.schema_versions
+    return versions, schemas.withdrawn
 
 
 def schema_document(schema: TopicSchema) -> dict[str, Any]:
@@ -212,7 +217,7 @@ def _evolve(
     admin: Admin, name: str, change: Callable[[TopicSchema], TopicSchema], *, dry_run: bool
 ) -> tuple[TopicSchema, TopicSchema]:
     """The former version and the new one."""
-    former = _versions(admin, name)[-1]
+    former = _versions(admin, name)[0][-1]
     if dry_run:
         return former, evolution.as_next_version(former, change(former))
     seen = [former]

@@ -14,7 +14,14 @@ from typing import Any
 from minilog.v1 import records_pb2
 from minilog_broker.controller import cluster_records, security_records, topic_records
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.levels import FIRST_LEVEL, OPERATIONS_LEVEL, SECURITY_LEVEL, TYPED_TOPICS_LEVEL, check_reached
+from minilog_broker.levels import (
+    FIRST_LEVEL,
+    OPERATIONS_LEVEL,
+    PENDING_SCHEMAS_LEVEL,
+    SECURITY_LEVEL,
+    TYPED_TOPICS_LEVEL,
+    check_reached,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,12 @@ _KINDS = (
     RecordKind("unregister_broker", cluster_records.apply_unregister, None, OPERATIONS_LEVEL),
     RecordKind("topic", topic_records.apply_topic, topic_records.topics_of),
     RecordKind("topic_schema", topic_records.apply_schema, topic_records.schemas_of, TYPED_TOPICS_LEVEL),
+    RecordKind(
+        "topic_schema_state",
+        topic_records.apply_schema_state,
+        topic_records.schema_states_of,
+        PENDING_SCHEMAS_LEVEL,
+    ),
     RecordKind("topic_config", topic_records.apply_config, topic_records.configs_of),
     RecordKind("partition", topic_records.apply_partition, topic_records.partitions_of),
     RecordKind("topic_deletion", topic_records.apply_deletion, None),

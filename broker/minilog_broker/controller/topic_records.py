@@ -94,6 +94,31 @@ def schemas_of(image: MetadataImage) -> Records:
             yield records_pb2.MetadataRecord(topic_schema=record)
 
 
+def apply_schema_state(image: MetadataImage, offset: int, record: records_pb2.TopicSchemaStateRecord) -> None:
+    """Say which version is the latest. Raises CorruptMessage where there is none of that number."""
+    schemas = image.schemas[record.topic_id]
+    try:
+        image.schemas[record.topic_id] = schemas.in_state(record.latest_version, record.withdrawn)
+    except InvalidSchema as error:
+        raise CorruptMessage(f"the metadata log has an invalid state of a schema: {error}") from error
+    image.configured(record.topic_id)
+
+
+def schema_state_record(topic_id: bytes, schemas: TopicSchemas) -> records_pb2.MetadataRecord:
+    """The record that follows those of the versions."""
+    return records_pb2.MetadataRecord(
+        topic_schema_state=records_pb2.TopicSchemaStateRecord(
+            topic_id=topic_id, latest_version=schemas.latest.version, withdrawn=sorted(schemas.withdrawn)
+        )
+    )
+
+
+def schema_states_of(image: MetadataImage) -> Records:
+    for topic_id, schemas in sorted(image.schemas.items()):
+        if schemas.latest_version or schemas.withdrawn:
+            yield schema_state_record(topic_id, schemas)
+
+
 def apply_deletion(image: MetadataImage, offset: int, record: records_pb2.TopicDeletionRecord) -> None:
     """Remove a topic with its partitions, its configuration and its schemas."""
     topic_id = record.topic_id

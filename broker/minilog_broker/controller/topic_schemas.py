@@ -4,7 +4,7 @@ request before the controller writes any of it.
 The controller gives ids to the fields of a new topic. A client that evolves a schema proposes the whole next version
 with ids, made from the latest one that it knows. The number of the version shows which one that was. So of two clients
 that evolve at once, one is refused. A version that is there already is not written again: its answer may have been
-lost.
+lost. A version may be pending until a write is committed, and withdrawn with the write (typed/topic_schemas.py).
 
 Every broker checks a stored schema again at its replay. So a rule for one version may become looser, never stricter.
 """
@@ -17,10 +17,15 @@ from minilog.errors import InvalidSchema, InvalidUpdateVersion
 from minilog.typed.evolution import check_evolution
 from minilog.typed.fields import Field, mapped
 from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.wire import first_version_from_wire, schema_from_wire, schema_to_wire
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
-from minilog_broker.levels import COLUMN_COMMENTS_LEVEL, TYPED_TOPICS_LEVEL, check_reached
+from minilog_broker.controller.topic_records import schema_state_record
+from minilog_broker.levels import COLUMN_COMMENTS_LEVEL, PENDING_SCHEMAS_LEVEL, TYPED_TOPICS_LEVEL, check_reached
+
+_LATEST, _PENDING = int(admin_pb2.SCHEMA_STEP_LATEST), int(admin_pb2.SCHEMA_STEP_PENDING)
+_WITHDRAWN = int(admin_pb2.SCHEMA_STEP_WITHDRAWN)
 
 
 def schema_of_new(request: admin_pb2.NewTopic, image: MetadataImage) -> TopicSchema | None:
@@ -33,8 +38,9 @@ def schema_of_new(request: admin_pb2.NewTopic, image: MetadataImage) -> TopicSch
     return schema
 
 
-def evolved_schema(request: admin_pb2.TopicAlteration, topic: TopicImage, image: MetadataImage) -> TopicSchema | None:
-    """The version of the schema to write. None where it is there already, or the request has none.
+def evolved_schemas(request: admin_pb2.TopicAlteration, topic: TopicImage, image: MetadataImage) -> TopicSchemas | None:
+    """The schemas of the topic after the request: with one more version, or in another state. None where nothing
+    changes.
 
     Raises InvalidSchema, and InvalidUpdateVersion where another client evolved the schema first.
     """
@@ -46,25 +52,56 @@ def evolved_schema(request: admin_pb2.TopicAlteration, topic: TopicImage, image:
             f"topic {topic.name} has no schema, and cannot get one: its records are keys and values. Create a new "
             "topic with a schema"
         )
-    latest = schemas.latest
-    proposed = _with_comments_of(latest, schema_from_wire(request.schema))
-    if proposed.version <= latest.version and schemas.version(proposed.version) == proposed:
-        return None
-    if proposed.version != latest.version + 1:
-        raise InvalidUpdateVersion(
-            f"version {proposed.version} of the schema of topic {topic.name} does not follow version {latest.version}: "
-            f"another client evolved it meanwhile. Look at it (minilog topic schema show {topic.name}), and try again"
-        )
-    check_evolution(latest, proposed)
-    _check_comments(proposed, topic.name, image)
-    return schemas.followed_by(proposed).latest
+    step: int = request.schema_step if image.level >= PENDING_SCHEMAS_LEVEL else _LATEST
+    newest = schemas.versions[-1]
+    proposed = _with_comments_of(schemas, schema_from_wire(request.schema))
+    if proposed.version <= newest.version and schemas.version(proposed.version) == proposed:
+        after = _in_step(schemas, proposed.version, step, topic.name)
+    elif proposed.version != newest.version + 1 or step == _WITHDRAWN:
+        raise _another_was_first(proposed.version, newest.version, topic.name)
+    else:
+        check_evolution(schemas.base, proposed)
+        _check_comments(proposed, topic.name, image)
+        after = schemas.followed_by(proposed)
+        if step == _PENDING:
+            after = after.in_state(_latest_beside(schemas), schemas.withdrawn)
+    return None if after == schemas else after
 
 
-def _with_comments_of(latest: TopicSchema, proposed: TopicSchema) -> TopicSchema:
+def _latest_beside(schemas: TopicSchemas) -> int:
+    """The number of the latest version once another version is pending. That one follows the version which was pending
+    until now, so two writes want that: it counts from now on, unless it was withdrawn."""
+    newest = schemas.versions[-1].version
+    return schemas.latest.version if newest in schemas.withdrawn else newest
+
+
+def _in_step(schemas: TopicSchemas, number: int, step: int, topic: str) -> TopicSchemas:
+    """The schemas after a step of a version that is there. Raises InvalidUpdateVersion for a version that was withdrawn
+    before another one was made."""
+    newest, latest = schemas.versions[-1].version, schemas.latest.version
+    if number < newest and number in schemas.withdrawn and step != _WITHDRAWN:
+        raise _another_was_first(number, newest, topic)
+    if number < newest or number == latest:
+        return schemas
+    others = schemas.withdrawn - {number}
+    if step == _WITHDRAWN:
+        return schemas.in_state(latest, schemas.withdrawn | {number})
+    return schemas.in_state(latest if step == _PENDING else number, others)
+
+
+def _another_was_first(number: int, newest: int, topic: str) -> InvalidUpdateVersion:
+    return InvalidUpdateVersion(
+        f"version {number} of the schema of topic {topic} does not follow version {newest}: another client evolved it "
+        f"meanwhile. Look at it (minilog topic schema show {topic}), and try again"
+    )
+
+
+def _with_comments_of(schemas: TopicSchemas, proposed: TopicSchema) -> TopicSchema:
     """A field keeps its comment where the proposal has none: an earlier client knows no comments."""
+    there = {**schemas.latest.by_id, **schemas.versions[-1].by_id}
 
     def commented(field: Field) -> Field:
-        known = latest.by_id.get(field.id)
+        known = there.get(field.id)
         return replace(field, comment=known.comment) if known is not None and not field.comment else field
 
     return replace(proposed, fields=mapped(proposed.fields, commented))
@@ -76,6 +113,16 @@ def _check_comments(schema: TopicSchema, topic: str, image: MetadataImage) -> No
         remedy = "Leave the comments out, or run `minilog cluster upgrade` when all brokers support it"
         what = f"columns of topic {topic} cannot have comments: they came"
         check_reached(image.level, COLUMN_COMMENTS_LEVEL, what, remedy)
+
+
+def schema_records(
+    topic_id: bytes, former: TopicSchemas | None, after: TopicSchemas
+) -> list[records_pb2.MetadataRecord]:
+    """The records that make `after` of `former`, which has at most one version fewer."""
+    records = [schema_record(topic_id, schema) for schema in after.versions[len(former.versions) if former else 0 :]]
+    if after.latest_version or after.withdrawn or (former is not None and former.latest_version):
+        records.append(schema_state_record(topic_id, after))
+    return records
 
 
 def schema_record(topic_id: bytes, schema: TopicSchema) -> records_pb2.MetadataRecord:

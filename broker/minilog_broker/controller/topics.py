@@ -37,7 +37,7 @@ from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.placement import Site, place_replicas
 from minilog_broker.controller.topic_config import check_config_name, check_topic_config
 from minilog_broker.controller.topic_records import record_of
-from minilog_broker.controller.topic_schemas import evolved_schema, schema_of_new, schema_record
+from minilog_broker.controller.topic_schemas import evolved_schemas, schema_of_new, schema_record, schema_records
 from minilog_broker.levels import check_internal_topic
 from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import PartitionState
@@ -200,13 +200,15 @@ class Topics:
         topic = self._writable_topic(request.name)
         factor = len(self._ledger.image.partitions[PartitionKey(topic.topic_id, 0)].target_replicas)
         configs = self._altered_configs(topic, request, factor)
-        schema = evolved_schema(request, topic, self._ledger.image)
+        former_schemas = self._ledger.image.schemas.get(topic.topic_id)
+        schemas = evolved_schemas(request, topic, self._ledger.image)
         placed: list[tuple[int, ...]] = []
         if request.HasField("num_partitions"):
             placed = self._grown(topic, request.num_partitions, factor)
         former = self._ledger.image.topic_config(topic.topic_id)
         changed = {name: value for name, value in configs.items() if former.get(name) != value}
-        self._write_schema(topic.topic_id, schema)
+        for record in () if schemas is None else schema_records(topic.topic_id, former_schemas, schemas):
+            self._ledger.write(record)
         self._write_configs(topic.topic_id, changed)
         if changed:
             self._ledger.write_outcomes(self._ledger.image.partitions_of(topic.topic_id), reconsider)

@@ -70,6 +70,7 @@ def topic_alteration(alteration: TopicAlteration) -> admin_pb2.TopicAlteration:
         set_configs=_texts(alteration.set_configs),
         unset_configs=list(alteration.unset_configs),
         schema=None if alteration.schema is None else _next_schema(alteration.schema),
+        schema_step=alteration.schema_step.value,  # type: ignore[arg-type]
     )
 
 

@@ -76,6 +76,7 @@ from minilog.types import (
     QueueDescription,
     QueueListing,
     Redriven,
+    SchemaStep,
     SizesFrom,
     TopicAlteration,
     TopicDescription,
@@ -88,6 +89,7 @@ from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grp
 
 if TYPE_CHECKING:
     from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.topic_schemas import TopicSchemas
 
 _log = logging.getLogger(__name__)
 _Response = TypeVar(
@@ -174,16 +176,19 @@ class Admin:
         configs, unset = dict(set_configs or {}), list(unset_configs)
         await self.alter_topics([TopicAlteration(name, num_partitions, configs, unset, schema)])
 
-    async def evolve_schema(self, topic: str, change: Callable[[TopicSchema], TopicSchema]) -> TopicSchema:
-        from minilog.typed.evolution import as_next_version  # it loads Arrow, so only calls with a schema import it
+    async def evolve_schema(
+        self, topic: str, change: Callable[[TopicSchema], TopicSchema], *, is_pending: bool = False
+    ) -> TopicSchema:
+        from minilog.typed.evolution import proposal  # it loads Arrow, so only calls with a schema import it
 
+        step = SchemaStep.PENDING if is_pending else SchemaStep.LATEST
         for attempt in range(1, _EVOLVE_TIMES + 1):
-            latest = await self._latest_schema(topic)
-            proposed = as_next_version(latest, change(latest))
-            if proposed is latest:
-                return latest
+            schemas = await self._schemas(topic)
+            proposed = proposal(schemas, change)
+            if proposed is schemas.latest:
+                return proposed
             try:
-                await self.alter_topics([TopicAlteration(topic, schema=proposed)])
+                await self.alter_topics([TopicAlteration(topic, schema=proposed, schema_step=step)])
             except (
                 InvalidUpdateVersion
             ) as error:  # another client was first: make the same change of the latest version
@@ -199,15 +204,15 @@ class Admin:
                 return proposed
         raise AssertionError("the last attempt returns or raises")
 
-    async def _latest_schema(self, topic: str) -> TopicSchema:
-        """The latest schema, not older than this client's own changes. Raises InvalidSchema if the topic has none."""
+    async def _schemas(self, topic: str) -> TopicSchemas:
+        """The schemas, not older than this client's own changes. Raises InvalidSchema if the topic has none."""
         await self._cluster.refresh([topic])
         cached = self._cluster.cache.topics.get(topic)
         if cached is None:
             raise no_topic(topic)
         if cached.schemas is None:
             raise InvalidSchema(f"topic {topic!r} has no schema: its records are keys and values")
-        return cached.schemas.latest
+        return cached.schemas
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None

@@ -159,7 +159,7 @@ class MetadataCache:
     def _schemas(self, name: str, message: metadata_pb2.TopicMetadata) -> TopicSchemas | UnsupportedVersion | None:
         """The schemas in an answer. Each refresh has all versions again, so known ones are not read a second time."""
         cached = self.topics.get(name)
-        if cached is not None and cached.topic_id == message.topic_id and cached.described.schemas == message.schemas:
+        if cached is not None and cached.topic_id == message.topic_id and _same_schemas(cached.described, message):
             return cached.told_schemas
         if not message.schemas:
             return None
@@ -321,3 +321,11 @@ def metadata_request(
     if names is None:
         return metadata_pb2.GetMetadataRequest(client=identity, all_topics=True)
     return metadata_pb2.GetMetadataRequest(client=identity, topic_names=sorted(set(names)))
+
+
+def _same_schemas(one: metadata_pb2.TopicMetadata, other: metadata_pb2.TopicMetadata) -> bool:
+    return (
+        one.schemas == other.schemas
+        and one.pending_schemas == other.pending_schemas
+        and one.withdrawn_schemas == other.withdrawn_schemas
+    )

@@ -99,15 +99,20 @@ class Admin:
         configs, unset = dict(set_configs or {}), list(unset_configs)
         self.alter_topics([TopicAlteration(name, num_partitions, configs, unset, schema)])
 
-    def evolve_schema(self, topic: str, change: Callable[[TopicSchema], TopicSchema]) -> TopicSchema:
+    def evolve_schema(
+        self, topic: str, change: Callable[[TopicSchema], TopicSchema], *, is_pending: bool = False
+    ) -> TopicSchema:
         """Make the next version of a typed topic's schema.
 
         `change` makes it from the latest version, with the functions of minilog.typed.evolution, in any number of
         steps. If another client was first, `change` is called again, up to five times. `change` runs on the client's
         loop, so it must not wait. Returns the latest version after the change, or the same version if `change` changed
         nothing. A change that was done without an answer is not done twice. Raises InvalidSchema with the broken rule,
-        or if the topic has no schema. Raises InvalidUpdateVersion if other clients are first all five times."""
-        return self._loop.run(self._admin.evolve_schema(topic, change))
+        or if the topic has no schema. Raises InvalidUpdateVersion if other clients are first all five times.
+
+        With `is_pending` nobody writes or reads by the version until an alteration of the topic makes it the latest
+        (`SchemaStep`), or withdraws it. A later change of the schema makes it the latest, too."""
+        return self._loop.run(self._admin.evolve_schema(topic, change, is_pending=is_pending))
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None

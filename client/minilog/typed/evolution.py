@@ -124,6 +124,26 @@ def as_next_version(old: TopicSchema, changed: TopicSchema) -> TopicSchema:
     return new
 
 
+def proposal(schemas: TopicSchemas, change: Callable[[TopicSchema], TopicSchema]) -> TopicSchema:
+    """The version of a schema that has this change: the latest one where nothing changes, a pending one that has just
+    this change, else the next one. A write that runs again after a failure so wants the version of its first run.
+    Raises InvalidSchema."""
+    base, pending = schemas.base, schemas.pending
+    proposed = as_next_version(base, change(base))
+    if pending is None or proposed is pending:
+        return proposed
+    if proposed is base:  # a withdrawn version is in its place
+        return schemas.latest
+    return pending if _is_but_for_ids(proposed, pending) else proposed
+
+
+def _is_but_for_ids(one: TopicSchema, other: TopicSchema) -> bool:
+    """Whether both have the same columns in the same roles. The ids of new columns may be others."""
+    roles = [(schema.key_columns, schema.timestamp_column) for schema in (one, other)]
+    comments = [[field.comment for _, field in walk(schema.fields)] for schema in (one, other)]
+    return roles[0] == roles[1] and comments[0] == comments[1] and one.arrow_schema.equals(other.arrow_schema)
+
+
 def check_evolution(old: TopicSchema, new: TopicSchema) -> None:
     """Checks that `new` may follow `old` as the next version of a topic. Raises InvalidSchema, with the rule."""
     if new.version != old.version + 1:
@@ -200,7 +220,11 @@ def _check_field(old: Field, new: Field, path: str, last_id: int) -> None:
 def widened(schema: TopicSchema, schemas: TopicSchemas) -> TopicSchema:
     """The columns of `schema`, by its names and in its order, so wide that the rows of all versions fit: the types are
     those that each column had last, and null is allowed where any version allows it or does not have the column."""
-    last_known = {field_id: field for version in schemas.versions for field_id, field in version.by_id.items()}
+    last_known: dict[int, Field] = {}
+    for version in schemas.versions:
+        for field_id, field in version.by_id.items():
+            known = last_known.get(field_id, field)  # that of a withdrawn version may be wider than the next one
+            last_known[field_id] = replace(field, type=known.type) if is_widened(field.type, known.type) else field
     latest = schemas.latest.by_id
     dropped = {
         field.id for parent, field in _with_parents(schema.fields) if field.id not in latest and parent in {0, *latest}

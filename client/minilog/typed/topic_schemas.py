@@ -1,5 +1,9 @@
 """All versions of one topic's schema, as metadata tells them. Pure and immutable.
 
+The newest version may be *pending*: a write wants it, and is not committed. Batches may name it, but nobody else writes
+or reads by it. It becomes the latest, or is *withdrawn* with its write. A withdrawn version keeps its number and its
+ids, because batches of aborted transactions may name it.
+
 A reader or a leader may meet a batch of any of them. A version that is not here was made a moment ago, and metadata
 will tell of it; or it never was: who asks tries again for a while.
 """
@@ -7,7 +11,7 @@ will tell of it; or it never was: who asks tries again for a while.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minilog.errors import CorruptMessage, InvalidSchema, UnknownSchemaVersion, UnsupportedVersion
 from minilog.typed.topic_schema import TopicSchema
@@ -21,14 +25,43 @@ MAX_COMMENT_BYTES_OF_VERSIONS = 1 << 20  # for the same reason
 
 @dataclass(frozen=True, slots=True)
 class TopicSchemas:
-    """Version n stands at place n - 1; at least one is there, but for what the first one is added to."""
+    """Version n stands at place n - 1; at least one is there, but for what the first one is added to.
+    `latest_version`: 0 where that is the newest."""
 
     versions: tuple[TopicSchema, ...]
+    latest_version: int = 0
+    withdrawn: frozenset[int] = frozenset()
 
     @property
     def latest(self) -> TopicSchema:
         """What rows are written by, and read by where nobody asks for another."""
-        return self.versions[-1]
+        return self.versions[self.latest_version - 1]
+
+    @property
+    def confirmed(self) -> tuple[TopicSchema, ...]:
+        """The versions up to the latest one. Withdrawn ones may be among them."""
+        return self.versions[: self.latest_version or None]
+
+    @property
+    def pending(self) -> TopicSchema | None:
+        """The version that a write wants, or wanted: the newest, where that is not the latest."""
+        return self.versions[-1] if self.latest_version else None
+
+    @property
+    def base(self) -> TopicSchema:
+        """What the next version follows: the newest one. In the place of a withdrawn one it is the latest, with the
+        number and the ids of the newest."""
+        newest = self.versions[-1]
+        if newest.version not in self.withdrawn:
+            return newest
+        return replace(self.latest, version=newest.version, last_field_id=newest.last_field_id)
+
+    def in_state(self, latest_version: int, withdrawn: Iterable[int]) -> TopicSchemas:
+        """The same versions with another latest one. Raises InvalidSchema where it is none of them."""
+        if not 1 <= latest_version <= len(self.versions):
+            raise InvalidSchema(f"version {latest_version} of {len(self.versions)} cannot be the latest of a schema")
+        is_newest = latest_version == len(self.versions)
+        return replace(self, latest_version=0 if is_newest else latest_version, withdrawn=frozenset(withdrawn))
 
     def version(self, number: int) -> TopicSchema:
         """Raises UnknownSchemaVersion."""
@@ -55,7 +88,7 @@ class TopicSchemas:
                 f"the comments of all versions of the schema take more than {MAX_COMMENT_BYTES_OF_VERSIONS} bytes: "
                 "shorten those of the new columns, or go on with a new topic"
             )
-        return TopicSchemas((*self.versions, schema))
+        return TopicSchemas((*self.versions, schema), withdrawn=self.withdrawn)
 
 
 def _comment_bytes(versions: Iterable[TopicSchema]) -> int:
@@ -82,8 +115,9 @@ def told_schemas(message: metadata_pb2.TopicMetadata) -> TopicSchemas | Unsuppor
     """The schemas in the metadata of a topic. If this version cannot read them, it returns the error, and a caller that
     needs them raises it. Other topics, and calls without a schema, go on."""
     try:
-        return schemas_from_wire(message.schemas)
-    except CorruptMessage as error:
+        schemas = schemas_from_wire((*message.schemas, *message.pending_schemas))
+        return None if schemas is None else schemas.in_state(len(message.schemas), message.withdrawn_schemas)
+    except (CorruptMessage, InvalidSchema) as error:
         return UnsupportedVersion(
             f"topic {message.name!r} has a schema that this version of minilog cannot read: upgrade this client "
             f"({error})"

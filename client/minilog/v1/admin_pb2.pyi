@@ -25,6 +25,29 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _SchemaStep:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SchemaStepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SchemaStep.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCHEMA_STEP_LATEST: _SchemaStep.ValueType  # 0
+    """The version is the topic's latest one from now on; also of a version that was pending."""
+    SCHEMA_STEP_PENDING: _SchemaStep.ValueType  # 1
+    """Batches may name the version, and nobody writes or reads by it who does not ask for it."""
+    SCHEMA_STEP_WITHDRAWN: _SchemaStep.ValueType  # 2
+    """The pending version is not wanted any more. Without effect on a version that was the latest once."""
+
+class SchemaStep(_SchemaStep, metaclass=_SchemaStepEnumTypeWrapper): ...
+
+SCHEMA_STEP_LATEST: SchemaStep.ValueType  # 0
+"""The version is the topic's latest one from now on; also of a version that was pending."""
+SCHEMA_STEP_PENDING: SchemaStep.ValueType  # 1
+"""Batches may name the version, and nobody writes or reads by it who does not ask for it."""
+SCHEMA_STEP_WITHDRAWN: SchemaStep.ValueType  # 2
+"""The pending version is not wanted any more. Without effect on a version that was the latest once."""
+Global___SchemaStep: _TypeAlias = SchemaStep  # noqa: Y015
+
 class _VoterChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -356,9 +379,12 @@ class TopicAlteration(_message.Message):
     SET_CONFIGS_FIELD_NUMBER: _builtins.int
     UNSET_CONFIGS_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
+    SCHEMA_STEP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     num_partitions: _builtins.int
     """The new total; it can only grow."""
+    schema_step: Global___SchemaStep.ValueType
+    """What becomes of that version. A controller that does not know the field, or is below level 7, makes it the latest."""
     @_builtins.property
     def set_configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -375,10 +401,11 @@ class TopicAlteration(_message.Message):
         set_configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         unset_configs: _abc.Iterable[_builtins.str] | None = ...,
         schema: _typed_pb2.TopicSchema | None = ...,
+        schema_step: Global___SchemaStep.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "num_partitions", b"num_partitions", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "name", b"name", "num_partitions", b"num_partitions", "schema", b"schema", "set_configs", b"set_configs", "unset_configs", b"unset_configs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "name", b"name", "num_partitions", b"num_partitions", "schema", b"schema", "schema_step", b"schema_step", "set_configs", b"set_configs", "unset_configs", b"unset_configs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__num_partitions: _TypeAlias = _typing.Literal["num_partitions"]  # noqa: Y015
     _WhichOneofArgType__num_partitions: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions"]  # noqa: Y015

@@ -302,6 +302,8 @@ class TopicMetadata(_message.Message):
     CONFIGS_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     SCHEMAS_FIELD_NUMBER: _builtins.int
+    PENDING_SCHEMAS_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_SCHEMAS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     topic_id: _builtins.bytes
     internal: _builtins.bool
@@ -319,6 +321,14 @@ class TopicMetadata(_message.Message):
     def schemas(self) -> _containers.RepeatedCompositeFieldContainer[_typed_pb2.TopicSchema]:
         """Of a typed topic: every version, the first one first. None: the topic has no schema."""
 
+    @_builtins.property
+    def pending_schemas(self) -> _containers.RepeatedCompositeFieldContainer[_typed_pb2.TopicSchema]:
+        """The versions behind the latest one, which is the last of `schemas`."""
+
+    @_builtins.property
+    def withdrawn_schemas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The numbers of versions that were withdrawn."""
+
     def __init__(
         self,
         *,
@@ -329,10 +339,12 @@ class TopicMetadata(_message.Message):
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         partitions: _abc.Iterable[Global___PartitionMetadata] | None = ...,
         schemas: _abc.Iterable[_typed_pb2.TopicSchema] | None = ...,
+        pending_schemas: _abc.Iterable[_typed_pb2.TopicSchema] | None = ...,
+        withdrawn_schemas: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error", b"error", "internal", b"internal", "name", b"name", "partitions", b"partitions", "schemas", b"schemas", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error", b"error", "internal", b"internal", "name", b"name", "partitions", b"partitions", "pending_schemas", b"pending_schemas", "schemas", b"schemas", "topic_id", b"topic_id", "withdrawn_schemas", b"withdrawn_schemas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -48,6 +48,7 @@ class MetadataRecord(_message.Message):
     BROKER_CORDON_FIELD_NUMBER: _builtins.int
     UNREGISTER_BROKER_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
+    TOPIC_SCHEMA_STATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterRecord: ...
     @_builtins.property
@@ -86,6 +87,8 @@ class MetadataRecord(_message.Message):
     def unregister_broker(self) -> Global___UnregisterBrokerRecord: ...
     @_builtins.property
     def voters(self) -> Global___VotersRecord: ...
+    @_builtins.property
+    def topic_schema_state(self) -> Global___TopicSchemaStateRecord: ...
     def __init__(
         self,
         *,
@@ -108,12 +111,13 @@ class MetadataRecord(_message.Message):
         broker_cordon: Global___BrokerCordonRecord | None = ...,
         unregister_broker: Global___UnregisterBrokerRecord | None = ...,
         voters: Global___VotersRecord | None = ...,
+        topic_schema_state: Global___TopicSchemaStateRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_cordon", b"broker_cordon", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "unregister_broker", b"unregister_broker", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced", "voters", b"voters"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_cordon", b"broker_cordon", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "topic_schema_state", b"topic_schema_state", "unregister_broker", b"unregister_broker", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced", "voters", b"voters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_cordon", b"broker_cordon", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "unregister_broker", b"unregister_broker", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_cordon", b"broker_cordon", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "topic_schema_state", b"topic_schema_state", "unregister_broker", b"unregister_broker", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota", "delegation_token", "broker_setting", "broker_cordon", "unregister_broker", "voters"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota", "delegation_token", "broker_setting", "broker_cordon", "unregister_broker", "voters", "topic_schema_state"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -607,6 +611,34 @@ class TopicSchemaRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicSchemaRecord: _TypeAlias = TopicSchemaRecord  # noqa: Y015
+
+@_typing.final
+class TopicSchemaStateRecord(_message.Message):
+    """Which version of a topic's schema is the latest, where that is not the newest, and which were withdrawn. From level 7 on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    LATEST_VERSION_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    latest_version: _builtins.int
+    @_builtins.property
+    def withdrawn(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        latest_version: _builtins.int = ...,
+        withdrawn: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["latest_version", b"latest_version", "topic_id", b"topic_id", "withdrawn", b"withdrawn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicSchemaStateRecord: _TypeAlias = TopicSchemaStateRecord  # noqa: Y015
 
 @_typing.final
 class TopicDeletionRecord(_message.Message):

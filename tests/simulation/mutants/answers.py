@@ -10,7 +10,7 @@ from minilog_broker.controller import ledger, topics
 from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.controller_effects import ControllerAnswer
 from minilog_broker.controller.security import Security
-from minilog_broker.controller.topic_schemas import evolved_schema
+from minilog_broker.controller.topic_schemas import evolved_schemas
 from minilog_broker.storage.data_directory import DataDirectory
 from tests.simulation.mutants.replication import Patches
 
@@ -47,9 +47,9 @@ def lost_race_is_answered_with_yes() -> Patches:
         schemas = image.schemas.get(topic.topic_id)
         if request.HasField("schema") and schemas is not None and request.schema.version <= schemas.latest.version:
             return None
-        return evolved_schema(request, topic, image)
+        return evolved_schemas(request, topic, image)
 
-    return [(topics, "evolved_schema", mutant)]
+    return [(topics, "evolved_schemas", mutant)]
 
 
 def rules_are_taken_away_in_words() -> Patches:

@@ -132,7 +132,9 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         schemas = self._image.schemas.get(topic.topic_id)
         for schema in () if schemas is None else schemas.versions:
             piece = await piece.next() if piece.is_over() else piece
-            description.schemas.append(schema_to_wire(schema))
+            is_pending = schemas is not None and schema.version > schemas.latest.version
+            (description.pending_schemas if is_pending else description.schemas).append(schema_to_wire(schema))
+        description.withdrawn_schemas.extend([] if schemas is None else sorted(schemas.withdrawn))
         for keys in parts_of(list(topic.partition_keys()), PARTITIONS_AT_ONCE):
             piece = await piece.next() if piece.is_over() else piece
             states = (self._image.partitions.get(key) for key in keys)
