@@ -237,6 +237,7 @@ class Controller:
         if self._seal():
             term.tokens.tick(now_ms, wall_ms)
             self._seal()
+        self._effects.extend(term.ledger.leaderless.tick(now_ms))
 
     @property
     def next_tick_ms(self) -> float:

@@ -4,7 +4,7 @@ effect            action of the shell
 ControllerAnswer  give `message` to the caller that waits with `ticket`: it is committed, or refused
 ProbeBroker       try to connect; refused by the host -> broker_refused_connection, else nothing
 UncleanElection   log it, count it: acknowledged records may be lost
-PartitionWaits    log it: the partition has no leader and will not get one by itself
+PartitionWaits    log it: the partition has had no leader for long, and will not get one by itself
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from minilog.errors import LevelNotReached
 from minilog.partition_key import PartitionKey
 from minilog.v1 import records_pb2
-from minilog_broker.controller.controller_effects import ControllerEffect, PartitionWaits, UncleanElection
+from minilog_broker.controller.controller_effects import ControllerEffect, UncleanElection
 from minilog_broker.controller.election import ElectionOutcome, ElectionRules
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.leaderless import LeaderlessPartitions
 from minilog_broker.controller.record_kinds import apply_record, check_level_of
 from minilog_broker.controller.replayed import Replayed
 from minilog_broker.controller.topic_records import record_of
@@ -91,9 +92,11 @@ class Ledger:
         self._append = append
         self._effects = effects
         self._records: list[records_pb2.MetadataRecord] = []
-        self._news: list[ControllerEffect] = []  # of the decision in progress
+        # Of the decision in progress: an unclean election, or the key of a partition that has no leader any more.
+        self._news: list[UncleanElection | PartitionKey] = []
+        self.leaderless = LeaderlessPartitions(image)
         # With the ends of their decisions. Bounded as the log is.
-        self._uncommitted: deque[tuple[int, ControllerEffect]] = deque()
+        self._uncommitted: deque[tuple[int, UncleanElection | PartitionKey]] = deque()
 
     def reported(self, late_ms: float, now_ms: float) -> Reported:
         offline = {broker_id: keys for broker_id, keys in self.offline.items() if keys}
@@ -138,7 +141,7 @@ class Ledger:
         if outcome.unclean:
             self._news.append(UncleanElection(state.key, state.topic_name, state.leader_id))
         if state.leader_id == NO_LEADER and former.leader_id != NO_LEADER:
-            self._news.append(PartitionWaits(state.key, state.topic_name, waiting_reason(state)))
+            self._news.append(state.key)
 
     def write_outcomes(
         self, states: Iterable[PartitionState], decide: Callable[[PartitionState, ElectionRules], ElectionOutcome]
@@ -165,8 +168,11 @@ class Ledger:
         and have no news."""
         while self._uncommitted and self._uncommitted[0][0] <= offset:
             _, news = self._uncommitted.popleft()
-            self.unclean_elections += isinstance(news, UncleanElection)
-            self._effects.append(news)
+            if isinstance(news, UncleanElection):
+                self.unclean_elections += 1
+                self._effects.append(news)
+            else:
+                self.leaderless.note(news)
 
     # -- facts for the rules
 
@@ -196,15 +202,3 @@ class Ledger:
         if broker is None or broker.fenced or broker.broker_epoch != broker_epoch:
             return False
         return key not in self.offline.get(broker_id, ())
-
-
-def waiting_reason(state: PartitionState) -> str:
-    """Why the partition has no leader, and the remedy."""
-    candidates = sorted({*state.in_sync_replicas, *state.eligible_leaders})
-    damaged = sorted(set(candidates) & set(state.damaged_replicas))
-    harm = f". The copies on brokers {damaged} are damaged" if damaged else ""
-    return (
-        f"partition {state.key.partition} of {state.topic_name} has no leader: only brokers {candidates} have all "
-        f"acknowledged records, and none of them can lead now{harm}. Start them, or accept the loss by "
-        f"unclean.leader.election.enable. A copy with a torn tail waits for another copy, to compare the two"
-    )

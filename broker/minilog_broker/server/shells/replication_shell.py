@@ -324,9 +324,15 @@ class ReplicationShell:
         return report
 
     def _failed(self, key: PartitionKey, error: OSError) -> None:
-        logger.error(
-            "the disk failed under a replica", partition=str(key.partition), topic=key.topic_id.hex(), error=str(error)
-        )
+        if error.errno in NO_SPACE:  # server/background/upkeep.py has the one line of a full disk
+            logger.debug("the disk is full under a replica", partition=str(key.partition), topic=key.topic_id.hex())
+        else:
+            logger.error(
+                "the disk failed under a replica",
+                partition=str(key.partition),
+                topic=key.topic_id.hex(),
+                error=str(error),
+            )
         self.manager.log_failed(key, error, now_ms())
         if error.errno in NO_SPACE:
             self._outside.disk_changed()
