@@ -44,6 +44,7 @@ def furnish(cluster: Cluster) -> None:
             for number in range(5):
                 producer.send("plain", value=b"%d" % number, partition=0).result(timeout=30)
         admin.seek_group("readers", {TopicPartition("plain", 0): 3})
+        admin.alter_queue("jobs", set={"group.share.delivery.count.limit": "7"})
     done(cluster, "topic", "create", "typed", "-p", "2", "-r", "1", "--ddl", "carrier string NOT NULL, delay int")
     with Admin(cluster.client) as admin:
         wide = admin.evolve_schema("typed", lambda it: widen_column(it, "delay", Primitive("long")), is_pending=True)
@@ -76,6 +77,7 @@ def test_a_backup_makes_another_cluster_the_same_but_for_data(tmp_path: pathlib.
         assert second.broker_settings == first.broker_settings
         assert (second.access_rules, second.quotas) == (first.access_rules, first.quotas)
         assert second.groups == {}
+        assert second.queues == first.queues == {"jobs": {"group.share.delivery.count.limit": "7"}}
         assert "restored: 0 topics" in done(cluster, "cluster", "restore", str(file))
 
         with Producer(cluster.client) as producer:

@@ -1,6 +1,6 @@
 """The file of `minilog cluster backup`: the metadata of a cluster, without data and without secrets. Pure.
 
-    {"form": "minilog cluster metadata", "version": 1, "sha256": "...", "content": {...}}
+    {"form": "minilog cluster metadata", "version": 2, "sha256": "...", "content": {...}}
 
 `sha256` is that of `content` as canonical JSON: keys in order, no spaces, UTF-8. `decode` refuses a later version of
 the form, and a file whose content has another checksum.
@@ -20,7 +20,8 @@ from minilog.admin.security import Quota
 from minilog.security.access_rules import AccessRule
 from minilog_broker.failure import CommandFailed
 
-FORM, VERSION = "minilog cluster metadata", 1
+FORM, VERSION = "minilog cluster metadata", 2
+READABLE = (1, VERSION)  # version 2 brought the settings of queues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,8 @@ class KeptOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """The content of a file. `users` has the mechanisms of each user by name, and no secrets."""
+    """The content of a file. `users` has the mechanisms of each user by name, and no secrets. `queues` has the settings
+    of each queue that has any. A file of version 1 has no `queues`."""
 
     cluster_id: str
     level: int
@@ -58,6 +60,7 @@ class Metadata:
     access_rules: list[AccessRule] = field(default_factory=list)
     quotas: list[Quota] = field(default_factory=list)
     groups: dict[str, list[KeptOffset]] = field(default_factory=dict)
+    queues: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def encode(metadata: Metadata) -> bytes:
@@ -76,10 +79,10 @@ def decode(data: bytes, name: str) -> Metadata:
         raise CommandFailed(f"{name} is no whole backup of a cluster's metadata ({error}): take another copy") from None
     if not isinstance(document, dict) or document.get("form") != FORM:
         raise CommandFailed(f"{name} is no backup of a cluster's metadata: give a file of minilog cluster backup")
-    if document.get("version") != VERSION:
+    if document.get("version") not in READABLE:
         raise CommandFailed(
-            f"{name} has version {document.get('version')!r} of the form, and this minilog reads version {VERSION}: "
-            "restore it with the version that wrote it"
+            f"{name} has version {document.get('version')!r} of the form, and this minilog reads versions "
+            f"{READABLE[0]} to {VERSION}: restore it with the version that wrote it"
         )
     content = document.get("content")
     if document.get("sha256") != _checksum(content):

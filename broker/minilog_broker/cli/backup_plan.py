@@ -35,6 +35,7 @@ class Plan:
     access_rules: list[AccessRule] = field(default_factory=list)
     quotas: list[Quota] = field(default_factory=list)
     groups: dict[str, list[KeptOffset]] = field(default_factory=dict)
+    queues: dict[str, dict[str, str]] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
 
@@ -47,6 +48,7 @@ class Plan:
             "quotas": len(self.quotas),
             "access_rules": len(self.access_rules),
             "groups": len(self.groups),
+            "queues": len(self.queues),
         }
 
 
@@ -59,6 +61,7 @@ def plan_of(
     _topics(plan, wanted, {topic.name: topic for topic in there.topics}, overwrite=overwrite)
     _broker_settings(plan, wanted, there, set(brokers), overwrite=overwrite)
     _quotas(plan, wanted, there, overwrite=overwrite)
+    _queues(plan, wanted, there, overwrite=overwrite)
     existing_rules = set(there.access_rules)
     plan.access_rules = [rule for rule in wanted.access_rules if rule not in existing_rules]
     for name in sorted(wanted.users.keys() - there.users.keys()):
@@ -134,6 +137,16 @@ def _quotas(plan: Plan, wanted: Metadata, there: Metadata, *, overwrite: bool) -
             plan.quotas.append(quota)
         elif value != quota.value:
             plan.left.append(f"quota {quota.key} of {quota.entity}: it is {value} here, and {quota.value} in the file")
+
+
+def _queues(plan: Plan, wanted: Metadata, there: Metadata, *, overwrite: bool) -> None:
+    for name, settings in sorted(wanted.queues.items()):
+        existing = there.queues.get(name, {})
+        for key, value in _changed(settings, existing).items():
+            if key not in existing or overwrite:
+                plan.queues.setdefault(name, {})[key] = value
+            else:
+                plan.left.append(f"setting {key} of queue {name}: it is {existing[key]} here, and {value} in the file")
 
 
 def _groups(plan: Plan, wanted: Metadata, there: Metadata, held: Held, *, overwrite: bool) -> None:

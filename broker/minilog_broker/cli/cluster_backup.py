@@ -26,6 +26,7 @@ from minilog_broker.cli.common import (
 )
 from minilog_broker.cli.examples import examples
 from minilog_broker.failure import CommandFailed
+from minilog_broker.levels import QUEUES_LEVEL
 
 if TYPE_CHECKING:
     from minilog import Admin
@@ -41,7 +42,8 @@ def backup(
 ) -> None:
     """Write the metadata of the cluster to a new file: topics, schemas, settings, rules, quotas, offsets of groups.
 
-    The file has the names of users without their secrets. It has no data: see jobs/archive.py.
+    It also has the settings of queues, and the names of users without their secrets. It has no data (see
+    jobs/archive.py), and no progress of queues.
     """
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         metadata = collect(admin)
@@ -54,7 +56,7 @@ def backup(
         say(f"{file}: {summary}. It has the access rules: keep it as you keep a configuration")
 
 
-_KINDS = ("topics", "broker_settings", "users", "access_rules", "quotas", "groups")
+_KINDS = ("topics", "broker_settings", "users", "access_rules", "quotas", "groups", "queues")
 
 
 def restore(
@@ -108,6 +110,7 @@ def collect(admin: Admin) -> Metadata:
         access_rules=admin.describe_access_rules(),
         quotas=admin.describe_quotas(),
         groups={group.group_id: _offsets(admin, group.group_id) for group in admin.list_groups()},
+        queues=_queues(admin, described.level),
     )
 
 
@@ -134,6 +137,14 @@ def _offsets(admin: Admin, group_id: str) -> list[KeptOffset]:
     return [KeptOffset(topic=offset.topic, partition=offset.partition, offset=offset.offset) for offset in offsets]
 
 
+def _queues(admin: Admin, level: int) -> dict[str, dict[str, str]]:
+    """The settings of each queue that has any. No progress: an offset belongs to data."""
+    if level < QUEUES_LEVEL:
+        return {}
+    settings = {listing.queue: admin.describe_queue(listing.queue).settings for listing in admin.list_queues()}
+    return {queue: values for queue, values in settings.items() if values}
+
+
 def _held(admin: Admin, wanted: Metadata, there: Metadata) -> Held:
     """The offsets that the logs here hold, for each partition with offsets of groups in the file. A partition that does
     not exist yet is left out."""
@@ -158,6 +169,8 @@ def carry_out(admin: Admin, plan: Plan) -> None:
         admin.alter_quotas([QuotaAlteration(quota.entity, quota.key, quota.value) for quota in plan.quotas])
     for group, offsets in plan.groups.items():
         admin.seek_group(group, {TopicPartition(offset.topic, offset.partition): offset.offset for offset in offsets})
+    for queue, settings in plan.queues.items():
+        admin.alter_queue(queue, set=settings)
     if plan.access_rules:
         admin.create_access_rules(plan.access_rules)
 

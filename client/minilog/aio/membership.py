@@ -18,7 +18,7 @@ from typing import Any
 
 from minilog.client_config import ClientConfig
 from minilog.consumer.core import ConsumerCore
-from minilog.errors import AuthenticationFailed, InvalidArgument, LeaderNotAvailable, MinilogError
+from minilog.errors import AuthenticationFailed, InvalidArgument, LeaderNotAvailable, MinilogError, error_from_wire
 from minilog.groups.callbacks import Callbacks, GroupStep
 from minilog.groups.member import (
     Assigned,
@@ -35,6 +35,7 @@ from minilog.groups.member import (
     SendToCoordinator,
 )
 from minilog.groups.messages import committing_member
+from minilog.net.coordinator_absence import ABSENT, CoordinatorAbsence
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import now_ms, now_s
@@ -90,6 +91,11 @@ class GroupMembership:
         self._changed = asyncio.Event()  # `end` looks again
         self._started = self._is_in_step = False
         self._is_asking = False  # for the coordinator, which confirms nothing
+        self._absence = CoordinatorAbsence(f"the coordinator of group {config.group_id!r}")
+        self._asked_broker: int | None = None  # to which the stream goes, or went last
+        self._is_heard = False  # the coordinator has answered on this stream
+        self._opened_ms: float | None = None  # when this stream was opened
+        self._why_absent: MinilogError = LeaderNotAvailable("it has not answered this member yet")
 
     # -- calls of the program
 
@@ -218,6 +224,7 @@ class GroupMembership:
             try:
                 for effect in self.member.poll(now_ms()):
                     await self._carry_out(effect)
+                self._look_at_silence()
                 if self._has_change() and not self.has_news:
                     self._look()
                     self._event.clear()
@@ -250,7 +257,7 @@ class GroupMembership:
 
     async def _open(self, *, is_anew: bool) -> None:
         try:
-            broker_id = await self._coordinator(is_anew=is_anew)
+            self._asked_broker = broker_id = await self._coordinator(is_anew=is_anew)
             address, streams = self._cluster.address(broker_id), self._cluster.stream_address(broker_id)
             if address is None or streams is None:
                 raise LeaderNotAvailable(f"the metadata has no address of broker {broker_id}")
@@ -276,6 +283,7 @@ class GroupMembership:
             await self._cluster.refresh([GROUPS_TOPIC_NAME], now_s() + _FINDING_S)
         leader = cache.leader(cache.key(self._partition))
         if leader is None:
+            self._asked_broker = None
             raise LeaderNotAvailable(f"partition {self._partition.partition} of {GROUPS_TOPIC_NAME} has no leader now")
         return leader.broker_id
 
@@ -286,11 +294,17 @@ class GroupMembership:
         return request
 
     def _opened(self) -> None:
-        self.member.stream_opened(now_ms())
+        self._opened_ms = now_ms()
+        self.member.stream_opened(self._opened_ms)
         self._event.set()
 
     def _received(self, received: StreamMessage[coordinator_pb2.MemberResponse]) -> None:
         response, cache = received.message, self._cluster.cache
+        if (error := error_from_wire(response.error)) is not None:
+            self._absent(error)
+        else:
+            self._is_heard = True
+            self._tell(self._absence.answered(now_ms()))
         key = cache.key(self._partition)
         if response.coordinator_epoch > cache.seen_epoch(key):
             cache.see_epoch(key, response.coordinator_epoch)
@@ -304,13 +318,34 @@ class GroupMembership:
 
     def _ended(self, error: MinilogError | None) -> None:
         self._opening = None
+        self._is_heard, self._opened_ms = False, None
+        if error is not None:
+            self._absent(error)
         if error is not None and not error.retriable:
             self.member.stream_refused(error, now_ms())
         else:
             self.member.stream_lost(now_ms())
         self._look()
 
+    def _look_at_silence(self) -> None:
+        """Note that nobody answers. An answer on an open stream may take a part of a heartbeat interval."""
+        answers_by_ms = 0.0 if self._opened_ms is None else self._opened_ms + self.member.heartbeat_ms
+        is_waiting = self.member.state in (MemberState.JOINING, MemberState.IN) and not self._is_heard
+        if is_waiting and now_ms() >= answers_by_ms:
+            self._absent(self._why_absent)
+
+    def _absent(self, error: MinilogError) -> None:
+        """The coordinator does not serve this member. A poll returns nothing meanwhile, so the log tells it."""
+        if isinstance(error, ABSENT):
+            self._why_absent = error
+            self._tell(self._absence.failed(self._asked_broker, error, now_ms()))
+
+    def _tell(self, news: str | None) -> None:
+        if news is not None:
+            _log.warning("%s", news)
+
     def _refused(self, error: MinilogError) -> None:
+        self._absent(error)
         if not error.retriable:
             self.member.stream_refused(error, now_ms())
 

@@ -15,6 +15,8 @@ call. If a call has no certain answer by the deadline, its outcome is unknown (r
 
 The metadata cache has the highest known epoch of a coordinator, from metadata or from the coordinator itself. Every
 request with a field for it carries this epoch. So a deposed coordinator that still acts as the leader refuses the call.
+
+A program that polls sees none of these attempts. So the client logs an absence that lasts (coordinator_absence.py).
 """
 
 from __future__ import annotations
@@ -42,10 +44,11 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.net.backoff import ExponentialBackoff
+from minilog.net.coordinator_absence import CoordinatorAbsences
 from minilog.net.coordinators_of import INTERNAL_PARTITIONS, coordinator_partition
 from minilog.net.metadata_cache import LeaderAndEpoch
 from minilog.net.network_client import NetworkClient
-from minilog.net.runtime import now_s
+from minilog.net.runtime import now_ms, now_s
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2
@@ -131,6 +134,7 @@ class CoordinatorClient:
 
     def __init__(self, cluster: NetworkClient) -> None:
         self._cluster = cluster
+        self._absences = CoordinatorAbsences()
 
     async def call(
         self,
@@ -168,17 +172,25 @@ class CoordinatorClient:
     ) -> Answer[Response]:
         """The same as `call`, and whether an earlier attempt may have been done."""
         partition = TopicPartition(topic_name, coordinator_partition(name))
-        what = f"asking the coordinator of {name!r} ({topic_name}-{partition.partition})"
-        attempts = _Attempts(what, timeout_ms, self._cluster.backoff(), waits_ms / 1000.0 + _LOOK_S)
+        who = f"the coordinator of {name!r} ({topic_name}-{partition.partition})"
+        attempts = _Attempts(f"asking {who}", timeout_ms, self._cluster.backoff(), waits_ms / 1000.0 + _LOOK_S)
         while True:
             leader = await self._leader(partition, attempts)
             response = None if leader is None else await self._ask(partition, leader, method, request, attempts)
             if response is not None:
                 error = error_from_wire(response.error)
                 if error is None:
+                    self._tell(self._absences.answered(who, now_ms()))
                     return Answer(response, attempts.maybe_done)
                 attempts.failed(error)
+            if (last := attempts.last_error) is not None:
+                broker_id = None if leader is None else leader.broker_id
+                self._tell(self._absences.failed(who, broker_id, last, now_ms()))
             await attempts.pause(changes=changes)
+
+    def _tell(self, news: str | None) -> None:
+        if news is not None:
+            _log.warning("%s", news)
 
     async def call_all(
         self, topic_name: str, method: Method[Response], request: Message, *, timeout_ms: int

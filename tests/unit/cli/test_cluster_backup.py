@@ -12,7 +12,7 @@ import pytest
 from minilog.admin.broker_settings import BrokerSetting
 from minilog.admin.security import Quota
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
-from minilog_broker.cli.backup_file import KeptOffset, KeptTopic, Metadata, decode, encode
+from minilog_broker.cli.backup_file import KeptOffset, KeptTopic, Metadata, _checksum, decode, encode
 from minilog_broker.cli.backup_plan import Plan, plan_of, settable_configs
 from minilog_broker.cli.cluster_backup import _write
 from minilog_broker.cli.common import HeldOffsets
@@ -25,6 +25,7 @@ RULE = AccessRule("User:alice", "*", Operation.READ, ResourceKind.TOPIC, "flight
 OF_ALL, OF_TWO = BrokerSetting(None, "log.level", "debug"), BrokerSetting(2, "log.level", "info")
 QUOTA = Quota("User:alice", "producer_byte_rate", 1000)
 AT_FIVE = KeptOffset(topic="flights", partition=0, offset=5)
+DEAD_LETTERS = "errors.deadletterqueue.topic.name"
 KEPT = Metadata(
     cluster_id="one",
     level=5,
@@ -34,6 +35,7 @@ KEPT = Metadata(
     access_rules=[RULE],
     quotas=[QUOTA],
     groups={"g": [AT_FIVE]},
+    queues={"jobs": {DEAD_LETTERS: "dead", "group.share.delivery.count.limit": "7"}},
 )
 EMPTY = Metadata(cluster_id="two", level=5)
 HELD = {("flights", 0): HeldOffsets(0, 10)}
@@ -72,7 +74,10 @@ def test_any_bit_that_flips_is_noticed() -> None:
         (b"\xff\xfe", "f is no whole backup"),
         (b"[]", "f is no backup of a cluster's metadata"),
         (b'{"form": "another"}', "f is no backup of a cluster's metadata"),
-        (encode(KEPT).replace(b'"version": 1,\n "sha', b'"version": 2,\n "sha'), "reads version 1: restore it with"),
+        (
+            encode(KEPT).replace(b'"version": 2,\n "sha', b'"version": 3,\n "sha'),
+            "reads versions 1 to 2: restore it with",
+        ),
         (encode(KEPT).replace(b"flights", b"flighty"), "f is damaged"),
     ],
 )
@@ -85,7 +90,7 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(data: bytes, words: str) 
 def test_content_of_another_shape_is_refused_though_its_checksum_is_right() -> None:
     document = json.loads(encode(EMPTY))
     broken = replace(EMPTY, cluster_id=7)  # type: ignore[arg-type]
-    assert document["version"] == 1
+    assert document["version"] == 2
     with pytest.raises(CommandFailed, match="not as minilog cluster backup writes it"):
         decode(encode(broken), "f")
 
@@ -181,3 +186,24 @@ def test_a_minimum_above_the_replicas_is_what_a_topic_was_made_with_and_not_set(
     topic = replace(FLIGHTS, configs={"min.insync.replicas": "2"})
     assert settable_configs(topic) == {"min.insync.replicas": "2"}
     assert settable_configs(replace(topic, replication_factor=1)) == {}
+
+
+# -- queues
+
+
+def test_settings_of_queues_are_restored_where_they_are_missing_and_named_where_they_differ() -> None:
+    assert planned(EMPTY).queues == KEPT.queues
+    there = replace(EMPTY, queues={"jobs": {DEAD_LETTERS: "other"}})
+    plan = planned(there)
+    assert plan.queues == {"jobs": {"group.share.delivery.count.limit": "7"}}
+    assert f"setting {DEAD_LETTERS} of queue jobs: it is other here, and dead in the file" in plan.left
+    assert planned(there, overwrite=True).queues == KEPT.queues
+
+
+def test_a_file_of_version_1_is_read_and_has_no_queues() -> None:
+    document = json.loads(encode(EMPTY))
+    content = {name: value for name, value in document["content"].items() if name != "queues"}
+    assert (
+        decode(json.dumps({**document, "version": 1, "content": content, "sha256": _checksum(content)}).encode(), "f")
+        == EMPTY
+    )

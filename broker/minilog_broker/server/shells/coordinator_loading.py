@@ -1,7 +1,7 @@
 """The read of a new coordinator: its partition from the log start to the start of its leader's epoch, in pieces.
 
 The disk thread reads, another thread decodes, and the loop gets one piece at a time. So a long log delays only calls to
-this coordinator. Logs are read one after another, so that a fail-over decodes one piece at a time.
+this coordinator. A fail-over decodes one piece at a time, first of the logs that somebody asks for (loading_order.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.batches import decode_run
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.server.disk.disk_thread import Disk
+from minilog_broker.server.shells.loading_order import Turns
 from minilog_broker.storage.log import Log
 
 logger = structlog.get_logger()
@@ -33,7 +34,11 @@ class Loader:
     def __init__(self, disk: Disk, log_of: Callable[[PartitionKey], Log]) -> None:
         self._disk = disk
         self._log_of = log_of
-        self._one_at_a_time = asyncio.Lock()
+        self._turns = Turns()
+
+    def want(self, key: PartitionKey) -> None:
+        """Somebody asks for this coordinator: its log comes before those that nobody asks for."""
+        self._turns.want(key)
 
     async def load(self, key: PartitionKey, end_offset: int, take: TakePiece) -> None:
         """Read a log up to `end_offset`. `take` gets the records of each piece and the offset behind it, at last
@@ -41,7 +46,8 @@ class Loader:
 
         Raises OSError, and CorruptMessage where a record is not a coordinator's.
         """
-        async with self._one_at_a_time:
+        with self._turns.begun(key) as load:
+            await self._turns.next(load)
             log = self._log_of(key)
             offset = log.log_start_offset
             while offset < end_offset:
@@ -53,6 +59,7 @@ class Loader:
                     raise CorruptMessage(f"the log of an internal topic ends at offset {offset}, below {end_offset}")
                 take(records, behind)
                 offset = behind
+                await self._turns.next(load)
             take([], end_offset)
 
 

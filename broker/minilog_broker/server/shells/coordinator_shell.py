@@ -128,6 +128,11 @@ class CoordinatorShell(Generic[_Core]):
         self._log_end = manager.append_own(self.key, self._leader_epoch, self._log_end, batch)
         return self._log_end
 
+    def is_wanted(self) -> None:
+        """A client asks for this coordinator. Where it still loads, it loads before those that nobody asks for."""
+        if self._loading is not None:
+            self._around.loader.want(self.key)
+
     def _stop_loading(self) -> None:
         if self._loading is not None:
             self._loading.cancel()
@@ -160,6 +165,7 @@ class CoordinatorShell(Generic[_Core]):
         if self._waiting >= self.max_waiting:
             busy = CoordinatorLoadInProgress(f"{self.core}: {self.max_waiting} calls wait for their answers: retry")
             return kind(error=wire_error(busy))
+        self.is_wanted()
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting += 1
         try:
@@ -292,6 +298,7 @@ class GroupShell(PendingShell[GroupCoordinator]):
 
     def member(self, stream: MemberStream, request: coordinator_pb2.MemberRequest, host: str) -> None:
         """The next message of a member's stream."""
+        self.is_wanted()
         self.core.member(stream, request, host, self._around.moment())
         self.run()
 
