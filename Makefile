@@ -7,6 +7,9 @@ FIRST ?= $(shell date +%s)
 TIMES ?= 50
 STAMP := .venv/.complete
 PYTEST := $(BIN)/python -m pytest -q
+LOWEST := .venv/lowest
+LOWEST_TESTS := tests/unit/record_batch/test_round_trip.py tests/spark/test_batch.py \
+	tests/spark/test_latest.py
 
 # The tests start hundreds of processes: without compiled files each of them compiles 275 modules, a quarter second.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,11 +17,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # Java is looked for before .venv is set up, also where make is told to do things at once.
 .NOTPARALLEL:
 .PHONY: help setup java demo test test-unit test-simulation test-integration test-spark simulate soak bench bench-quick \
-	bench-setup check docs stubs format clean test-console
+	bench-setup check docs stubs format clean test-console test-lowest
 
 help:
 	@echo "make demo     start three brokers, run the Spark job on real data, show the result"
 	@echo "make test     run the whole test suite"
+	@echo "make test-lowest    the connector's basic tests with the lowest versions that it takes, PySpark 4.2 among them"
 	@echo "make test-console   the console in a real browser; needs chromium and chromedriver"
 	@echo "make simulate whole clusters in one thread on virtual time, for MINUTES=$(MINUTES), from seed FIRST=$(FIRST)"
 	@echo "make soak     real brokers killed, hung and cut off, and Spark killed as it copies, TIMES=$(TIMES) of each"
@@ -63,6 +67,17 @@ test-integration: setup
 
 test-spark: java setup
 	$(PYTEST) -n 3 --dist loadfile tests/spark
+
+# The ordinary suite has the newest versions, and these tests have the lowest that pyproject.toml allows.
+test-lowest: java $(LOWEST)/.complete
+	$(LOWEST)/bin/python -m pytest -q -p no:cacheprovider $(LOWEST_TESTS)
+
+$(LOWEST)/.complete: $(STAMP) tools/lowest_versions.py
+	@$(BIN)/python -m venv --clear $(LOWEST)
+	@$(BIN)/python tools/lowest_versions.py > $(LOWEST)/constraints.txt
+	@PIP_CONSTRAINT= $(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $(LOWEST)/constraints.txt --editable '.[broker,spark]' hypothesis pandas psutil pytest pytest-timeout
+	@touch $@
 
 simulate: setup
 	$(BIN)/python -m tests.simulation --first $(FIRST) --minutes $(MINUTES) $(SIMULATE_OPTIONS)

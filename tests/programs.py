@@ -187,8 +187,8 @@ _LOADED_LATE = (
     "minilog.typed.reader",
     "minilog.typed.where",
     "rich.table",
-    "typer._adapters",
 )
+_OF_NEW_VERSIONS = ("typer._adapters",)
 
 
 def _load() -> None:
@@ -201,6 +201,9 @@ def _load() -> None:
         importlib.import_module(module.name)
     for name in (*_LOADED_LATE, "pyarrow.compute", "minilog_broker.server.broker"):
         importlib.import_module(name)
+    for name in _OF_NEW_VERSIONS:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()
 

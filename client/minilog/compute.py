@@ -10,6 +10,29 @@ import importlib
 from typing import Any
 
 
+def arange(start: int, stop: int, step: int = 1) -> Any:
+    """The numbers from `start` to `stop`, exclusive, as `pyarrow.arange` gives them, which is younger than the oldest
+    Arrow that we take."""
+    import pyarrow as pa
+
+    if hasattr(pa, "arange"):
+        return pa.arange(start, stop, step)
+    # No built-in functions here: those of Arrow, such as max, become globals of this module.
+    count = -(-(stop - start) // step) if stop > start else 0
+    steps = pa.repeat(pa.scalar(step, pa.int64()), count)
+    return importlib.import_module("pyarrow.compute").cumulative_sum(steps, start=start - step)
+
+
+def concat_batches(batches: list[Any]) -> Any:
+    """At least one batch, as one. `pyarrow.concat_batches` is younger, too."""
+    import pyarrow as pa
+
+    if hasattr(pa, "concat_batches"):
+        return pa.concat_batches(batches)
+    whole = pa.Table.from_batches(batches).combine_chunks()
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in whole.columns], schema=whole.schema)
+
+
 def __getattr__(name: str) -> Any:
     """The function of that name; from then on it is an attribute of this module, as after an import."""
     if name.startswith("__"):

@@ -98,7 +98,9 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _join(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
-    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    from minilog.compute import concat_batches
+
+    whole = batches[0] if len(batches) == 1 else concat_batches(batches)
     return pa.RecordBatch.from_arrays([_column(whole, field) for field in schema], schema=schema)
 
 

@@ -141,7 +141,7 @@ def _rest(run: FetchedRun, read: ReadBatch, begun: pa.RecordBatch | None) -> Fet
 def _joined(batches: list[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch]:
     if len(batches) > 1 and size_bytes < _SMALL_BYTES * len(batches):
         with contextlib.suppress(MemoryError):  # then they stay apart
-            return [pa.concat_batches(batches)]
+            return [pc.concat_batches(batches)]
     return batches
 
 

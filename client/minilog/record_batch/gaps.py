@@ -40,7 +40,7 @@ def records_between(
     text says."""
     if not header.has_gaps:
         start, count = first_offset - header.base_offset, end_offset - first_offset
-        return decoded.slice(start, count), pa.arange(first_offset, end_offset)
+        return decoded.slice(start, count), pc.arange(first_offset, end_offset)
     deltas = offset_deltas(decoded, header)
     start, end = (_count_below(deltas, offset - header.base_offset) for offset in (first_offset, end_offset))
     offsets = pc.add(deltas.slice(start, end - start).cast(pa.int64()), header.base_offset)
@@ -54,7 +54,7 @@ def _count_below(deltas: pa.Array, delta: int) -> int:
 def offset_deltas(decoded: pa.RecordBatch, header: BatchHeader) -> pa.Array:
     """Of each record of a decoded payload, from the base offset on (int32). Raises CorruptMessage."""
     if not header.has_gaps:
-        return pa.arange(0, header.record_count).cast(OFFSET_DELTA.type)
+        return pc.arange(0, header.record_count).cast(OFFSET_DELTA.type)
     deltas = decoded.column(decoded.num_columns - 1)
     count = len(deltas)
     is_right = (

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from minilog import compute as pc
 from minilog.errors import CorruptMessage, ResourceExhausted
 from minilog.record_batch.arrow_metadata import ArrowMessage, read_arrow_metadata
 from minilog.record_batch.gaps import records_between
@@ -186,7 +187,7 @@ def offsets_of(batch: Buffer, header: BatchHeader, first: int, end: int) -> pa.R
             f"{_MOST_RECORDS} fit into a batch"
         )
     with arrow_errors(header):
-        return pa.RecordBatch.from_arrays([pa.arange(first, end)], names=["offset"])
+        return pa.RecordBatch.from_arrays([pc.arange(first, end)], names=["offset"])
 
 
 _check_crc = check_crc  # `iterate_records` has an argument of that name

@@ -98,7 +98,7 @@ class KeyPass:
 
 def _median(keys: pa.Array) -> pa.Scalar:
     """A key in the middle of these different ones, and above the lowest of them."""
-    sample = keys.take(pa.arange(0, len(keys), -(-len(keys) // _SAMPLE)))
+    sample = keys.take(pc.arange(0, len(keys), -(-len(keys) // _SAMPLE)))
     return sample[pc.array_sort_indices(sample)[len(sample) // 2].as_py()]
 
 

@@ -87,7 +87,7 @@ def without_deletions(columns: pa.RecordBatch, deletions: pa.BooleanArray | None
 
 def emptied(values: pa.Array | pa.ChunkedArray, deletions: pa.BooleanArray) -> pa.Array | pa.ChunkedArray:
     """A column, null in the rows that delete their key."""
-    places = pc.if_else(deletions, pa.scalar(None, pa.int64()), pa.arange(0, len(deletions)))
+    places = pc.if_else(deletions, pa.scalar(None, pa.int64()), pc.arange(0, len(deletions)))
     return values.take(places)
 
 

@@ -69,7 +69,7 @@ def _timestamps(
     if name is None or name in schema.key_columns or name not in table.schema.names:
         return None
     column = table.column(name)
-    live = pc.if_else(deletions, pa.arange(0, len(deletions)), pa.scalar(None, pa.int64()))
+    live = pc.if_else(deletions, pc.arange(0, len(deletions)), pa.scalar(None, pa.int64()))
     alone = TopicSchema((replace(schema.column(name), nullable=True),))
     stamps = rows_of(pa.table({name: column.take(live)}), alone, first_row=first_row).column(0)
     return stamps.cast(TIMESTAMP)

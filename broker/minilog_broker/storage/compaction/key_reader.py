@@ -148,5 +148,5 @@ def _keyed(header: BatchHeader, columns: pa.RecordBatch, keys: pa.Array, *, has_
         if header.has_gaps:
             offsets = pc.add(offset_deltas(columns, header).cast(pa.int64()), header.base_offset)
         else:
-            offsets = pa.arange(header.base_offset, header.next_offset)
+            offsets = pc.arange(header.base_offset, header.next_offset)
         return KeyedRecords(pa.concat_arrays([keys]), offsets, has_deletions)

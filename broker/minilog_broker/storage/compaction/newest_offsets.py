@@ -55,7 +55,7 @@ class NewestOffsets:
         ascending = memoryview(self.offsets.buffers()[1]).cast("q")
         start = bisect_left(ascending, header.base_offset, 0, len(self.offsets))
         end = bisect_left(ascending, header.next_offset, start, len(self.offsets))
-        records = pa.arange(header.base_offset, header.next_offset)
+        records = pc.arange(header.base_offset, header.next_offset)
         return pc.is_in(records, value_set=self.offsets.slice(start, end - start))
 
 
