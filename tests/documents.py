@@ -102,8 +102,22 @@ def _written(words: list[str]) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Piped:
+    """One `minilog ...` of a document. `stdin`: what `printf` or `echo` before it writes."""
+
+    line: int
+    words: list[str]
+    stdin: str
+
+
 def commands(document: str) -> Iterator[tuple[int, list[str]]]:
-    """(line, words) of each `minilog ...` of a line that is code: indented, or in a fenced block."""
+    """(line, words) of each `minilog ...` of a document."""
+    return ((piped.line, piped.words) for piped in piped_commands(document))
+
+
+def piped_commands(document: str) -> Iterator[Piped]:
+    """Each `minilog ...` of a line that is code: indented, or in a fenced block."""
     lines = (ROOT / document).read_text().splitlines()
     is_fenced = False
     for number, line in enumerate(lines, start=1):
@@ -115,9 +129,11 @@ def commands(document: str) -> Iterator[tuple[int, list[str]]]:
             if not whole.endswith("\\"):
                 break
             whole = whole[:-1] + further
+        before: list[str] = []
         for words in _simple_commands(whole.strip().removeprefix("$ ").removeprefix("ExecStart=/opt/minilog/bin/")):
             if words[:1] == ["minilog"]:
-                yield number, words[1:]
+                yield Piped(number, words[1:], _written(before))
+            before = words
 
 
 def _simple_commands(line: str) -> Iterator[list[str]]:
