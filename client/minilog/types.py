@@ -433,8 +433,8 @@ class QueueRange:
 class QueuePosition:
     """The progress of a queue in one partition. All offsets below `settled_to` are settled. No offset from
     `next_offset` on was leased yet. `end_offset` is the last stable offset, or None if neither the leader of the
-    partition nor the coordinator gives it now. `expired_count` and `dead_count` count since this coordinator leads:
-    records that retention took before they were settled, and records that no worker could process."""
+    partition nor the coordinator gives it now. `expired_count`: records that retention took before they were settled,
+    since this coordinator leads. `dead_count`: records that no worker could process, of all time."""
 
     topic: str
     partition: int

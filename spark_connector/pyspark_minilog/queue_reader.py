@@ -69,6 +69,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None
         self._offered: tuple[dict[str, Any], dict[str, Any]] | None = None  # the last start, and its end
         self._batch: tuple[QueueOffset, bool] | None = None  # the planned batch, and whether its locks hold
+        self._unplanned: QueueOffset | None = None  # leased, and not begun
         self._was_last = False  # the batch that began last has only records from after an AvailableNow query's start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
@@ -106,7 +107,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._was_last = self._is_last(leased)
         end = QueueOffset(leased.queue, leased.leases, leased.topic_ids, self._versions(leased, begun)).to_json()
-        self._offered = (start, end)
+        self._offered, self._unplanned = (start, end), leased
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -116,7 +117,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @hides_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one micro-batch, from its end alone. Raises MinilogError."""
-        batch = self._checked(end)
+        batch, self._unplanned = self._checked(end), None
         is_held, is_replay = self._is_held(batch), self._offered is None or self._offered[1] != end
         ranges, options = batch.planned(), self._options
         if options.min_partitions is None and options.max_records_per_partition is None:
@@ -151,8 +152,10 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._finish(self._checked(end))
 
     def stop(self) -> None:
-        """Renew no lock and no token any more."""
+        """Give back what was leased for a batch that did not begin, and renew no lock and no token any more."""
         if self._source is not None:
+            if self._unplanned is not None:
+                self._source.return_unread(self._unplanned)
             self._source.stop()
         if self._keeper is not None:
             self._keeper.stop()

@@ -59,6 +59,8 @@ class QueueSource:
             self._locks.hold([lease.lease_id], lock_ms)
             leases.append(lease)
             left -= sum(leased.size for leased in lease.ranges)
+            if any(leased.delivery_count > 1 for leased in lease.ranges):
+                break  # it may have ended its batch before: the coordinator gives few of these together
         return QueueOffset(self._queue, tuple(leases), dict(topic_ids) if leases else {})
 
     def _lease(self, names: Mapping[bytes, str], most: int, wait_ms: int) -> tuple[QueueLease, int]:
@@ -102,10 +104,16 @@ class QueueSource:
             batch.queue,
         )
         held = [lease for lease in batch.leases if lease.lease_id not in ended]
-        self._give_back(QueueOffset(batch.queue, tuple(held), batch.topic_ids))
+        self._give_back(QueueOffset(batch.queue, tuple(held), batch.topic_ids), ran=True)
         return False
 
-    def _give_back(self, held: QueueOffset) -> None:
+    def return_unread(self, batch: QueueOffset) -> None:
+        """The query stops before this batch began: no delivery of its messages counts."""
+        self._locks.let_go(batch.lease_ids)
+        self._give_back(batch, ran=False)
+
+    def _give_back(self, held: QueueOffset, *, ran: bool) -> None:
+        """`ran`: the batch may have begun, perhaps in an earlier driver."""
         from minilog.errors import MinilogError
         from minilog.v1 import queue_pb2
 
@@ -113,7 +121,8 @@ class QueueSource:
             return
         try:
             with lend(QueueCalls, self._client) as calls:
-                refusals = calls.settle(held.queue, held.settlements(queue_pb2.VERDICT_RELEASE))
+                verdict = queue_pb2.VERDICT_RELEASE if ran else queue_pb2.VERDICT_RETURN
+                refusals = calls.settle(held.queue, held.settlements(verdict))
         except MinilogError as error:
             logger.debug(
                 "queue '%s': the locks of %d leases end by themselves: %s", held.queue, len(held.leases), error

@@ -91,11 +91,12 @@ def test_what_is_released_comes_again_after_its_delay() -> None:
 
 def test_no_message_is_handed_out_more_often_than_the_limit_says() -> None:
     handing = Handing(limit=2)
-    for now_s in (1.0, 2.0):
+    for now_s in (1.0, 2.0, 3.0):
         handing.hand("a", now_s)
         handing.locks.clear()
+    handing.deliveries.check_limit(lambda place: 1)
     with pytest.raises(Violation, match=r"Q3.*3 times, and the limit is 2"):
-        handing.hand("a", 3.0)
+        handing.deliveries.check_limit(lambda place: 0)
 
 
 # -- records

@@ -208,6 +208,10 @@ class MetadataImage:
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
+    def topic_name(self, topic_id: bytes) -> str:
+        """For people: the name of a topic, its id where it is gone."""
+        return self.topics[topic_id].name if topic_id in self.topics else topic_id.hex()
+
     def partitions_of(self, topic_id: bytes) -> list[PartitionState]:
         return [self.partitions[key] for key in self.topics[topic_id].partition_keys()]
 

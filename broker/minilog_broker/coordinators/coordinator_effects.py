@@ -12,6 +12,7 @@ RegisterProducer    RegisterPartitions for this partition, to the coordinator of
                     transactional id
 AskStableOffset     ask the leader of the question's partition, until it has news           stable_offset, once
 RecordsExpired      log it, count it: retention took records that no worker has settled     -
+RecordsDied         log it, and audit it: no worker is to get these records of a queue again -
 
 An effect of a term that is over is carried out all the same: markers are those of decisions that stand for good.
 """
@@ -125,6 +126,18 @@ class RecordsExpired:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class RecordsDied:
+    """The records from `first` to `last` of a queue's partition have died, after so many deliveries."""
+
+    queue: str
+    partition: PartitionKey
+    first: int
+    last: int
+    delivery_count: int
+    reason: str
+
+
 CoordinatorEffect: TypeAlias = (
     LoadLog
     | DeleteRecordsBelow
@@ -135,4 +148,5 @@ CoordinatorEffect: TypeAlias = (
     | RegisterProducer
     | AskStableOffset
     | RecordsExpired
+    | RecordsDied
 )

@@ -420,12 +420,12 @@ class Broker:
         stable_offsets: StableOffsets,
         internal_topics: InternalTopics,
     ) -> Coordinators:
-        config, stored = self._config, self._stored
-        loader = Loader(stored.disk, lambda key: stored.logs.logs[key])
-        around = Surroundings(replicas, loader, calls, self._spawn, self._runtime.wall_us, stable_offsets.ask)
+        config, quorum = self._config, self._stored.quorum
+        loader = Loader(self._stored.disk, lambda key: self._stored.logs.logs[key])
+        outside = (lambda event: self._parts.access.audit(event)), quorum.image.topic_name
+        around = Surroundings(replicas, loader, calls, self._spawn, self._runtime.wall_us, stable_offsets.ask, *outside)
         settings = TransactionSettings(config.transaction_timeout_ms, config.transaction_max_timeout_ms)
-        quorum, members = stored.quorum, member_settings(config)
-        return Coordinators(quorum.image, internal_topics, quorum.level, settings, members, around)
+        return Coordinators(quorum.image, internal_topics, quorum.level, settings, member_settings(config), around)
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         registration = self._stored.quorum.image.brokers.get(broker_id)

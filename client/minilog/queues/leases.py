@@ -34,13 +34,15 @@ class DeadLetterTopic(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Lease:
     """The lock on some ranges. Threads of the program read it, and only the worker changes it. `dead_letter_topic`:
-    given with dead ranges."""
+    given with dead ranges. `must_be_renewed`: before the program gets anything. So the coordinator knows that this
+    worker has the lease, and counts the delivery."""
 
     lease_id: int
     lock_end_ms: float = 0.0
     renew_at_ms: float = 0.0
     margin_ms: float = 0.0
     is_lost: bool = False
+    must_be_renewed: bool = False
     dead_letter_topic: DeadLetterTopic | None = None
     ranges: list[HeldRange] = field(default_factory=list)
 
@@ -56,7 +58,7 @@ class Lease:
 
     def may_hand_out(self, now_ms: float) -> bool:
         """Whether the lock lasts long enough for the program to begin on a record."""
-        return not self.is_lost and now_ms < self.lock_end_ms - self.margin_ms
+        return not (self.is_lost or self.must_be_renewed) and now_ms < self.lock_end_ms - self.margin_ms
 
     def unsettled(self) -> int:
         """The number of offsets whose end the coordinator has not confirmed."""

@@ -20,16 +20,17 @@ class Verdict(enum.Enum):
     ACCEPT = queue_pb2.VERDICT_ACCEPT
     RELEASE = queue_pb2.VERDICT_RELEASE
     REJECT = queue_pb2.VERDICT_REJECT
+    RETURN = queue_pb2.VERDICT_RETURN  # the client's own: the program never got it
 
 
 class Message(Record):
     """A record that a queue has leased to this worker, with the fields of minilog.types.Record.
 
-    `delivery_count` says how often the record was leased, this time included. `key_columns` are those of RowDeletion,
-    for the deletion of a row of a typed topic, and otherwise None. Settle each message once: accept, release or reject.
-    These methods only note the verdict. The client sends it in the background soon. `QueueConsumer.flush` waits for
-    that. They raise InvalidRecordState if the message is settled already, if its lock has ended, or if the consumer is
-    closed. Any thread may call them.
+    `delivery_count` says how often the record was delivered, this time included. `key_columns` are those of
+    RowDeletion, for the deletion of a row of a typed topic, and otherwise None. Settle each message once: accept,
+    release or reject. These methods only note the verdict. The client sends it in the background soon.
+    `QueueConsumer.flush` waits for that. They raise InvalidRecordState if the message is settled already, if its lock
+    has ended, or if the consumer is closed. Any thread may call them.
     """
 
     delivery_count: int

@@ -42,7 +42,7 @@ LEASE_WAIT_MS = 500  # for records, at the coordinator. Twice as long after each
 LONGEST_LEASE_WAIT_MS = 32_000  # a coordinator that hangs, and does not break the connection, is noticed after it
 _LEASE_PAUSE_MS = 20.0  # between empty answers: a coordinator that does not wait is not asked in a busy loop
 _AGAIN_MS = 200.0  # after a call that failed. The call itself has tried for seconds
-_UNREADABLE_DELAY_MS = 10_000  # what this worker cannot read is no use to it at once again, and each lease counts
+_UNREADABLE_DELAY_MS = 10_000  # what this worker cannot read is no use to it at once again
 _NOT_CARRIED_DELAY_MS = 10_000  # the same of a dead letter that could not be written
 _STALLED_MS = 5_000.0  # a partition without a leader does not keep the worker from records of others
 _MAX_ERRORS = 100  # that wait for the program's next poll; more say nothing new
@@ -220,7 +220,11 @@ class Worker:
         """Take no more leases, and give back what has no verdict."""
         self.is_closing = True
         self._take_noted(now_ms)
-        self.ready.clear()
+        while self.ready:  # a thread of the program may take some meanwhile
+            message = self.ready.popleft()
+            if message.offset in message.held.open and not message.held.lease.is_lost:
+                message.held.open.discard(message.offset)
+                self._return(message.held, message.offset, message.offset, 0, now_ms)
         self._dead.clear()
         for lease in self._leases.values():
             self._release(lease, now_ms)
@@ -245,6 +249,8 @@ class Worker:
         if response.dead_letter_topic:
             lease.dead_letter_topic = DeadLetterTopic(response.dead_letter_topic, response.copies_dead_records)
         lease.locked(sent_ms, response.lock_duration_ms)
+        if response.must_be_renewed_first:
+            lease.must_be_renewed, lease.renew_at_ms = True, now_ms
         if not lease.is_locked(now_ms):
             _log.debug("queue %r: lease %d came after its lock", self._settings.queue, lease.lease_id)
             return
@@ -317,7 +323,7 @@ class Worker:
         """The rest of the range under way cannot be read here. Give it back. The program learns of `error`."""
         held = self.reading[partition]
         self._stop_reading(partition)
-        self._give_back(held, held.read_to, held.last_offset, _UNREADABLE_DELAY_MS, now_ms)
+        self._return(held, held.read_to, held.last_offset, _UNREADABLE_DELAY_MS, now_ms)
         held.read_to = held.last_offset + 1
         if error is not None:
             self.fail(error)
@@ -341,6 +347,7 @@ class Worker:
                 self._lose(lease, "the coordinator says that its lock has ended")
             elif lease is not None:
                 lease.locked(sent_ms, response.lock_duration_ms)
+                lease.must_be_renewed = False
 
     def renewal_failed(self, error: MinilogError, now_ms: float) -> None:
         """The locks are as they were, for all that the worker knows."""
@@ -463,20 +470,26 @@ class Worker:
         self._settling.add(span, now_ms)
 
     def _release(self, lease: Lease, now_ms: float) -> None:
-        """Give back all of a lease that has no verdict, so that others need not wait for its lock."""
+        """Give back all of a lease that has no verdict, so that others need not wait for its lock. What the program got
+        counts as a delivery."""
         for held in lease.ranges:
             for offset in sorted(held.open):
                 self._give_back(held, offset, offset, 0, now_ms)
             held.open.clear()
             if self.reading.get(held.partition) is held:
                 self._stop_reading(held.partition)
-            self._give_back(held, held.read_to, held.last_offset, 0, now_ms)
+            self._return(held, held.read_to, held.last_offset, 0, now_ms)
             held.read_to = held.last_offset + 1
         self._unread = deque(held for held in self._unread if held.lease is not lease)
 
     def _give_back(self, held: HeldRange, first: int, last: int, delay_ms: int, now_ms: float) -> None:
         if first <= last:
             self._settling.add(Span(held, first, last, Verdict.RELEASE, delay_ms, tells=False), now_ms)
+
+    def _return(self, held: HeldRange, first: int, last: int, delay_ms: int, now_ms: float) -> None:
+        """Give back what the program was not handed."""
+        if first <= last:
+            self._settling.add(Span(held, first, last, Verdict.RETURN, delay_ms, tells=False), now_ms)
 
     def _lose(self, lease: Lease, why: str) -> None:
         """Others may have the records of this lease."""

@@ -589,10 +589,13 @@ class QueuePartitionRecord(_message.Message):
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     RANGES_FIELD_NUMBER: _builtins.int
+    DEAD_COUNT_FIELD_NUMBER: _builtins.int
     next_offset: _builtins.int
     """No offset from here on was ever leased."""
     leader_epoch: _builtins.int
     """The highest leader epoch of the partition under which an offset was leased."""
+    dead_count: _builtins.int
+    """Records that have died since the queue began here."""
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueRangeRecord]:
         """In the order of their offsets."""
@@ -603,10 +606,11 @@ class QueuePartitionRecord(_message.Message):
         next_offset: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
         ranges: _abc.Iterable[Global___QueueRangeRecord] | None = ...,
+        dead_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "next_offset", b"next_offset", "ranges", b"ranges"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_count", b"dead_count", "leader_epoch", b"leader_epoch", "next_offset", b"next_offset", "ranges", b"ranges"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,6 +37,8 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     """It is delivered again, after `delay_ms`."""
     VERDICT_REJECT: _Verdict.ValueType  # 3
     """It is dead: no worker can process it."""
+    VERDICT_RETURN: _Verdict.ValueType  # 4
+    """No program was handed it: it is ready again as before the lease, after `delay_ms`, and the delivery is not counted."""
 
 class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper): ...
 
@@ -47,6 +49,8 @@ VERDICT_RELEASE: Verdict.ValueType  # 2
 """It is delivered again, after `delay_ms`."""
 VERDICT_REJECT: Verdict.ValueType  # 3
 """It is dead: no worker can process it."""
+VERDICT_RETURN: Verdict.ValueType  # 4
+"""No program was handed it: it is ready again as before the lease, after `delay_ms`, and the delivery is not counted."""
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
 class _RangeState:
@@ -137,6 +141,7 @@ class LeaseResponse(_message.Message):
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     DEAD_LETTER_TOPIC_FIELD_NUMBER: _builtins.int
     COPIES_DEAD_RECORDS_FIELD_NUMBER: _builtins.int
+    MUST_BE_RENEWED_FIRST_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.int
     """The name of the lease in its queue; 0 where there are no records."""
     lock_duration_ms: _builtins.int
@@ -145,6 +150,10 @@ class LeaseResponse(_message.Message):
     dead_letter_topic: _builtins.str
     """Set where a range is dead: the name of the dead-letter topic, and whether a letter has the key and the value."""
     copies_dead_records: _builtins.bool
+    must_be_renewed_first: _builtins.bool
+    """Some of these records were leased before. The worker renews the lease before its program gets any of them: an
+    unrenewed lease of which nothing is settled is not counted as a delivery when its lock ends.
+    """
     @_builtins.property
     def error(self) -> _common_pb2.Error:
         """UNKNOWN_TOPIC_ID, LEVEL_NOT_REACHED."""
@@ -161,10 +170,11 @@ class LeaseResponse(_message.Message):
         coordinator_epoch: _builtins.int = ...,
         dead_letter_topic: _builtins.str = ...,
         copies_dead_records: _builtins.bool = ...,
+        must_be_renewed_first: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "copies_dead_records", b"copies_dead_records", "dead_letter_topic", b"dead_letter_topic", "error", b"error", "lease_id", b"lease_id", "lock_duration_ms", b"lock_duration_ms", "ranges", b"ranges"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "copies_dead_records", b"copies_dead_records", "dead_letter_topic", b"dead_letter_topic", "error", b"error", "lease_id", b"lease_id", "lock_duration_ms", b"lock_duration_ms", "must_be_renewed_first", b"must_be_renewed_first", "ranges", b"ranges"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -185,7 +195,7 @@ class LeasedRange(_message.Message):
     first_offset: _builtins.int
     last_offset: _builtins.int
     delivery_count: _builtins.int
-    """How often these records were leased, this time included."""
+    """How often these records were delivered, this time included."""
     leader_epoch: _builtins.int
     """Of the partition's leader, as the coordinator knows it."""
     death_reason: _builtins.str
@@ -289,7 +299,7 @@ class Settlement(_message.Message):
     last_offset: _builtins.int
     verdict: Global___Verdict.ValueType
     delay_ms: _builtins.int
-    """Of a release."""
+    """Of a release or a return."""
     reason: _builtins.str
     """Of a rejection, for people."""
     @_builtins.property
@@ -565,10 +575,9 @@ class DescribedQueuePartition(_message.Message):
     last_stable_offset: _builtins.int
     """The last stable offset, as the coordinator knows it; -1 where it does not."""
     expired_count: _builtins.int
-    """Since this coordinator leads: records of the log's start that retention took before they were settled, and records
-    that died.
-    """
+    """Since this coordinator leads: records of the log's start that retention took before they were settled."""
     dead_count: _builtins.int
+    """Records that have died since the queue began here."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     @_builtins.property

@@ -4,7 +4,8 @@ rule  what must be
 Q1    a lease is answered when its record may be committed. From one lease to another a record goes over READY
 Q2    what is settled is in no range any more
 Q3    a record is not leased for longer than its lock and LATE_S, where all is calm: since it was leased or its lease
-      was renewed, and a lock more for each new coordinator. Deliveries are counted
+      was renewed, and a lock more for each new coordinator. Deliveries are counted, but for what its worker returns
+      and for a lease that no worker has named to the present coordinator
 Q4    nothing is leased at or above the last stable offset
 Q6    `settled_to` never goes back, but with the cut after an unclean election
 Q5    each record that a committed transaction carried to the dead-letter topic has one committed letter there, and no
@@ -16,9 +17,10 @@ Q7    a leased record is settled by a verdict of its own worker alone, or by the
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minilog.net.coordinators_of import QUEUES_TOPIC_NAME, coordinator_partition
@@ -76,8 +78,15 @@ def settled_to(record: Records) -> int:
     return record.ranges[0].first_offset if record.ranges else record.next_offset
 
 
-def check_change(before: Records, after: Records, *, may_be_cut: bool) -> list[Gone]:
-    """From one committed state of a partition to the next. What is gone. Raises Violation."""
+def check_change(
+    before: Records,
+    after: Records,
+    *,
+    may_be_cut: bool,
+    uncounted: Callable[[int, int], bool] = lambda lease_id, offset: False,
+) -> list[Gone]:
+    """From one committed state of a partition to the next. What is gone. `uncounted`: whether a delivery of this lease
+    may count for nothing. Raises Violation."""
     is_cut = after.next_offset < before.next_offset
     if is_cut and may_be_cut and after.leader_epoch > before.leader_epoch:
         return []
@@ -88,17 +97,18 @@ def check_change(before: Records, after: Records, *, may_be_cut: bool) -> list[G
     for offset, held in new.items():
         if offset < before.next_offset and offset not in old:
             raise Violation("Q2", f"offset {offset} was settled, and is {held}")
-        _check_step(offset, old.get(offset), held)
+        _check_step(offset, old.get(offset), held, uncounted)
     return [Gone(offset, held) for offset, held in old.items() if offset not in new]
 
 
-def _check_step(offset: int, before: Held | None, after: Held) -> None:
+def _check_step(offset: int, before: Held | None, after: Held, uncounted: Callable[[int, int], bool]) -> None:
     if before is None:
         before = Held(READY, 0, 0)
     if before.state in OWNED and after.state in OWNED and before.lease_id != after.lease_id:
         raise Violation("Q1", f"offset {offset} goes from lease {before.lease_id} to lease {after.lease_id} at once")
     is_leased_now = after.state == LEASED and before.state == READY
-    if after.delivery_count != before.delivery_count + is_leased_now:
+    is_back = before.state == LEASED and after.state == READY and uncounted(before.lease_id, offset)
+    if after.delivery_count - before.delivery_count - is_leased_now not in ((0, -1) if is_back else (0,)):
         raise Violation("Q3", f"offset {offset} is {before}, and then {after}: deliveries are not counted")
     if before.is_dead > after.is_dead or (after.state == DEAD and not after.is_dead):
         raise Violation("Q7", f"offset {offset} is {before}, and then {after}: it died, and lives again")
@@ -149,6 +159,7 @@ class _Known:
     carried: set[int] = field(default_factory=set)  # to the dead-letter topic
     bare: set[int] = field(default_factory=set)  # dead, and settled outside of a transaction
     taken: set[int] = field(default_factory=set)  # by retention, if by anybody
+    uncounted: Counter[int] = field(default_factory=Counter)  # leases that nobody has named
 
 
 class QueueRecords:
@@ -173,10 +184,14 @@ class QueueRecords:
         self._leader_epoch = -1
         self._leased_s: dict[int, float] = {}  # since when the lock of a lease may count
         self._requests: weakref.WeakKeyDictionary[Said, Any] = weakref.WeakKeyDictionary()
+        self._asked_in: weakref.WeakKeyDictionary[Said, int] = weakref.WeakKeyDictionary()
         self._verdicts: set[tuple[int, PartitionKey, int]] = set()  # that may be done: lease, partition, offset
+        self._returned: set[tuple[int, PartitionKey, int]] = set()
+        self._heard_in: dict[int, int] = {}  # the last term in which a worker named the lease
         self._answered: Mapping[str, Callable[[Said, Any], None]] = {
             SERVICE + "Lease": self._lease,
             SERVICE + "RenewLeases": self._renewed,
+            SERVICE + "Settle": self._settled,
         }
 
     # -- on the wire
@@ -187,6 +202,7 @@ class QueueRecords:
             return
         if not answers:
             self._requests[call] = message
+            self._asked_in[call] = self._leader_epoch  # an earlier coordinator may answer: then it is named to that one
             if call.method == SERVICE + "Settle":
                 self._note_verdicts(message)
         elif (look := self._answered.get(call.method)) is not None:
@@ -196,8 +212,9 @@ class QueueRecords:
         for each in request.settlements:
             if each.verdict != queue_pb2.VERDICT_RELEASE:
                 key = PartitionKey.of(each.partition_id)
+                noted = self._returned if each.verdict == queue_pb2.VERDICT_RETURN else self._verdicts
                 for offset in range(each.first_offset, each.last_offset + 1):
-                    self._verdicts.add((each.lease_id, key, offset))
+                    noted.add((each.lease_id, key, offset))
 
     def _lease(self, call: Said, response: queue_pb2.LeaseResponse) -> None:
         if not response.ranges:
@@ -247,6 +264,14 @@ class QueueRecords:
             return
         for lease_id in set(request.lease_ids) - set(response.ended_lease_ids):
             self._leased_s[lease_id] = self._cluster.now_s
+            self._heard_in[lease_id] = self._asked_in[call]
+
+    def _settled(self, call: Said, response: queue_pb2.SettleResponse) -> None:
+        request = self._requests.get(call)
+        if request is not None and not response.error.code:
+            refused = {each.index for each in response.refused}  # perhaps its lock had ended
+            done = (each for at, each in enumerate(request.settlements) if at not in refused)
+            self._heard_in |= {each.lease_id: self._asked_in[call] for each in done}
 
     # -- in the log
 
@@ -279,13 +304,26 @@ class QueueRecords:
             known = self._of.setdefault(key, _Known(Records(next_offset=record.next_offset)))
             topic = self._truth.partition(key)
             may_be_cut = topic is None or topic.exempt
-            gone = check_change(known.record, record, may_be_cut=may_be_cut)
+            is_over = partial(self._is_unnamed, known, header.partition_leader_epoch)
+            gone = check_change(
+                known.record,
+                record,
+                may_be_cut=may_be_cut,
+                uncounted=lambda lease_id, offset, key=key, is_over=is_over: (  # type: ignore[misc]
+                    (lease_id, key, offset) in self._returned or is_over(lease_id, offset)
+                ),
+            )
             for offset, before in gone:
                 self._gone(key, known, offset, before)
             self._check_deaths(key, known, record)
             skipped = range(known.record.next_offset, record.next_offset)
             known.taken |= set(skipped) - held_in(record).keys()
             known.record = record
+
+    def _is_unnamed(self, known: _Known, epoch: int, lease_id: int, offset: int) -> bool:
+        is_over = self._heard_in.get(lease_id, -1) < epoch
+        known.uncounted[offset] += is_over
+        return is_over
 
     def _content(self, partition: JudgedPartition, header: BatchHeader) -> bytes | None:
         for copy in self._truth.copies.all_of(partition.name):
@@ -348,6 +386,10 @@ class QueueRecords:
     def is_dead(self, key: PartitionKey, offset: int) -> bool:
         """Whether the delivery limit has settled it."""
         return key in self._of and offset in self._of[key].dead
+
+    def uncounted(self, key: PartitionKey, offset: int) -> int:
+        """How often a record may have been handed out without being counted."""
+        return self._of[key].uncounted[offset] if key in self._of else 0
 
     def carried(self) -> set[tuple[PartitionKey, int]]:
         """The places of records that a transaction carried to the dead-letter topic."""

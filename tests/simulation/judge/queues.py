@@ -5,7 +5,7 @@ Q1    no message is held twice at one moment: from when it was handed out until 
       or its lock has ended by the worker's own clock
 Q2    a message whose accept or reject is confirmed is handed to nobody any more. A flush without an error confirms
 Q3    a message that was released with a delay is not handed out before. No message is handed out more often than the
-      delivery limit says. (How long locks last: queue_records.py)
+      delivery limit says, but for leases that count for nothing. (How long locks last: queue_records.py)
 Q4    nothing of a transaction that was aborted is handed out. (What is leased: queue_records.py)
 Q5    each dead record that is carried has one letter, and nothing else has any (dead_letters.py)
 Q7    in the calm at the end all is settled, and each message that is committed for sure was handed to some worker. But
@@ -72,8 +72,12 @@ class Deliveries:
             if other.is_confirmed:
                 _check_confirmed(other, delivery)
         earlier.append(delivery)
-        if len(earlier) > self._limit:
-            raise Violation("Q3", f"{place} is handed out {len(earlier)} times, and the limit is {self._limit}")
+
+    def check_limit(self, uncounted: Callable[[Place], int]) -> None:
+        """`uncounted`: the deliveries of a message that count for nothing."""
+        for place, every in self._of.items():
+            if len(every) > self._limit + uncounted(place):
+                raise Violation("Q3", f"{place} is handed out {len(every)} times, and the limit is {self._limit}")
 
     def settled(self, delivery: Delivery, verdict: Verdict, delay_s: float, now_s: float) -> None:
         """The program has given a verdict, and was not told that its lock has ended."""
@@ -117,6 +121,8 @@ async def check_queuing(cluster: SimulatedCluster, queuing: Queuing, judge: Judg
                 raise Violation("Q7", missing or "it is never calm for as long as a lock lasts")
             await asyncio.sleep(LOOK_S)
         records.check_taken(queuing)
+        keys = {(at.topic, at.partition): key for at, key in queuing.keys().items()}
+        queuing.deliveries.check_limit(lambda place: records.uncounted(keys[place[:2]], place[2]))
         if queuing.settings.copies is not None:
             check_dead_letters(queuing, records, judge)
     queuing.end()

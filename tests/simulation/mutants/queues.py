@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import Message as WireMessage
@@ -19,8 +20,14 @@ from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, M
 from minilog_broker.coordinators.queues import partition_queue
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.locks import LeaseName
-from minilog_broker.coordinators.queues.partition_queue import Delivery, PartitionQueue, leases_of
-from minilog_broker.coordinators.queues.ranges import Range, changed_within
+from minilog_broker.coordinators.queues.partition_queue import (
+    Delivery,
+    Ended,
+    PartitionQueue,
+    SettledChange,
+    leases_of,
+)
+from minilog_broker.coordinators.queues.ranges import Range, RangeState, changed_within
 from minilog_broker.coordinators.queues.records import QueueChange
 from minilog_broker.replication.leader import partition
 from minilog_broker.replication.replica_log import ReplicaLog
@@ -85,26 +92,26 @@ def uncounted_when_a_lock_ends() -> Patches:
     """What a worker has not settled in time was not delivered."""
     delivered = partition_queue._delivered
 
-    def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> PartitionQueue:
+    def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> Ended:
         kept = []
         for current in queue.ranges:
             if not partition_queue._is_leased_by(current, lease_id):
                 kept.append(current)
             elif (ready := delivered(current, after._replace(limit=1 << 30))) is not None:
                 kept.append(replace(ready, delivery_count=current.delivery_count - 1))
-        return queue.with_ranges(kept)
+        return Ended(queue.with_ranges(kept), [])
 
     return [(partition_queue, "expire", expire)]
 
 
 def delay_is_forgotten() -> Patches:
     """What is released with a delay is delivered again at once."""
-    settle = partition_queue.settle
+    waiting = partition_queue._waiting
 
-    def mutant(queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery) -> PartitionQueue:
-        return settle(queue, settlement, after._replace(delay_ms=0))
+    def mutant(current: Range, state: RangeState, after: Delivery, reason: str | None = None) -> Range:
+        return waiting(current, state, after._replace(delay_ms=0), reason)
 
-    return [(partition_queue, "settle", mutant)]
+    return [(partition_queue, "_waiting", mutant)]
 
 
 def no_new_locks() -> Patches:
@@ -113,9 +120,9 @@ def no_new_locks() -> Patches:
     def mutant(self: QueueCoordinator, now: Moment) -> None:
         self._leasing.begin_term(now)
         for queue in self._view.names():
-            for _, state in self._view.partitions(queue):
+            for key, state in self._view.partitions(queue):
                 for lease_id in leases_of(state):
-                    self._locks.begin(LeaseName(queue, lease_id), now.ms)
+                    self._locks.give_back(LeaseName(queue, lease_id), now.ms, (key,))
         self.drop_deleted_topics()
 
     return [(QueueCoordinator, "_activated", mutant)]
@@ -134,14 +141,25 @@ def counted_from_the_answer() -> Patches:
     return [(Queues, "lease", late_lease), (Queues, "renew", late_renew)]
 
 
+Settlements = Sequence[queue_pb2.Settlement]
+
+
+def _taken(queue: PartitionQueue, settlements: Settlements, change: SettledChange) -> tuple[PartitionQueue, set[int]]:
+    """Take settlements whoever has the records."""
+    for each in settlements:
+        changed = changed_within(queue.ranges, each.first_offset, each.last_offset, partial(change, each))
+        queue = queue.with_ranges(list(changed))
+    return queue, set()
+
+
 def settled_by_anybody() -> Patches:
     """The coordinator takes a settlement from a lease that does not hold the records."""
-    return [(partition_queue, "_require_leased", lambda queue, settlement: None)]
+    return [(partition_queue, "_ended", _taken)]
 
 
 def retention_ends_leases() -> Patches:
     """The coordinator forgets a lease of records that retention takes, and takes a settlement of them from anybody."""
-    require_leased = partition_queue._require_leased
+    ended = partition_queue._ended
 
     def trim(queue: PartitionQueue, log_start: int) -> PartitionQueue:
         if log_start <= queue.settled_to:
@@ -149,11 +167,14 @@ def retention_ends_leases() -> Patches:
         kept = tuple(changed_within(queue.ranges, 0, log_start - 1, lambda current: None))
         return replace(queue, next_offset=max(queue.next_offset, log_start), ranges=kept)
 
-    def mutant(queue: PartitionQueue, settlement: queue_pb2.Settlement) -> None:
-        if settlement.last_offset >= queue.settled_to:
-            require_leased(queue, settlement)
+    def mutant(
+        queue: PartitionQueue, settlements: Settlements, change: SettledChange
+    ) -> tuple[PartitionQueue, set[int]]:
+        places = [place for place, each in enumerate(settlements) if each.last_offset >= queue.settled_to]
+        left, refused = ended(queue, [settlements[place] for place in places], change)
+        return left, {places[at] for at in refused}
 
-    return [(partition_queue, "trim", trim), (partition_queue, "_require_leased", mutant)]
+    return [(partition_queue, "trim", trim), (partition_queue, "_ended", mutant)]
 
 
 def any_second_refusal_is_done() -> Patches:
@@ -182,10 +203,11 @@ def dead_letter_outside_of_the_transaction() -> Patches:
 def settled_before_the_decision() -> Patches:
     """What a transaction accepts is settled at once."""
 
-    def begin(queue: PartitionQueue, settlement: queue_pb2.Settlement, producer_id: int) -> PartitionQueue:
-        partition_queue._require_leased(queue, settlement)
-        first, last = settlement.first_offset, settlement.last_offset
-        return queue.with_ranges(changed_within(queue.ranges, first, last, lambda current: None))
+    def begin(queue: PartitionQueue, settlements: Settlements, producer_id: int) -> PartitionQueue:
+        left, refused = partition_queue._ended(queue, settlements, lambda settlement, current: None)
+        if refused:
+            raise partition_queue.not_held(settlements[min(refused)])
+        return left
 
     return [(partition_queue, "begin_settling", begin)]
 

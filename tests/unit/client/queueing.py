@@ -54,10 +54,20 @@ class Working:
         return wanted
 
     def grant(
-        self, *ranges: queue_pb2.LeasedRange, lease_id: int = 1, sent_ms: float | None = None, lock_ms: int = LOCK_MS
+        self,
+        *ranges: queue_pb2.LeasedRange,
+        lease_id: int = 1,
+        sent_ms: float | None = None,
+        lock_ms: int = LOCK_MS,
+        must_be_renewed_first: bool = False,
     ) -> None:
         """The answer to a request for a lease."""
-        response = queue_pb2.LeaseResponse(lease_id=lease_id, ranges=ranges, lock_duration_ms=lock_ms)
+        response = queue_pb2.LeaseResponse(
+            lease_id=lease_id,
+            ranges=ranges,
+            lock_duration_ms=lock_ms,
+            must_be_renewed_first=must_be_renewed_first,
+        )
         self.worker.leased(response, self.now_ms if sent_ms is None else sent_ms, self.now_ms)
         self.poll()
 

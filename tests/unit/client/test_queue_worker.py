@@ -25,10 +25,10 @@ from tests.unit.client.queueing import LOCK_MS, MAX_POLL_INTERVAL_MS, P0, Workin
 REFUSED = InvalidRecordState("the lease does not hold all of it")
 
 
-def working(first: int = 0, last: int = 9, **lease: int) -> Working:
+def working(first: int = 0, last: int = 9, lease_id: int = 1, lock_ms: int = LOCK_MS) -> Working:
     """A worker with one lease, all of whose records are read."""
     work = Working()
-    work.grant(leased_range(first, last), **lease)
+    work.grant(leased_range(first, last), lease_id=lease_id, lock_ms=lock_ms)
     work.read(range(first, last + 1), last + 1)
     return work
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_read_here_goes_to_another_worker_later() -> None:
     work.read([0, 1], 2)
     work.worker.reading_failed(P0, CorruptMessage("damaged"), 0.0)
     (span,) = work.sent()
-    assert outline([span]) == [(2, 9, "release")]
+    assert outline([span]) == [(2, 9, "return")]
     assert span.delay_ms == 10_000
     assert isinstance(work.worker.errors.popleft(), CorruptMessage)
 
@@ -498,7 +498,7 @@ def test_a_renewal_without_an_answer_is_made_again() -> None:
 # -- the end
 
 
-def test_closing_settles_what_is_noted_and_releases_the_rest() -> None:
+def test_closing_settles_what_is_noted_and_gives_back_uncounted_what_the_program_never_got() -> None:
     work = Working()
     work.grant(leased_range(0, 9), leased_range(0, 4, partition=1))
     work.read(range(6), 6)
@@ -509,7 +509,7 @@ def test_closing_settles_what_is_noted_and_releases_the_rest() -> None:
     by_partition: dict[int, list[tuple[int, int, str]]] = {}
     for span in work.sent():
         by_partition.setdefault(span.held.key.partition, []).extend(outline([span]))
-    assert by_partition == {0: [(0, 0, "accept"), (1, 9, "release")], 1: [(0, 4, "release")]}
+    assert by_partition == {0: [(0, 0, "accept"), (1, 2, "release"), (3, 9, "return")], 1: [(0, 4, "return")]}
     assert sorted(work.wanted(EndReading), key=str) == [EndReading(TopicPartition("orders", n)) for n in (0, 1)]
     assert not work.worker.is_closed()
     work.settled()
@@ -522,7 +522,7 @@ def test_a_lease_that_comes_while_the_worker_closes_is_released() -> None:
     work.poll()
     assert not work.worker.is_closed()
     work.grant(leased_range(0, 9))
-    assert outline(work.sent()) == [(0, 9, "release")]
+    assert outline(work.sent()) == [(0, 9, "return")]
     work.settled()
     assert work.worker.is_closed()
 

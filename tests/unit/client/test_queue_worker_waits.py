@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from minilog.errors import UnknownTopicId
-from minilog.queues.worker import LEASE_WAIT_MS, LONGEST_LEASE_WAIT_MS, AskLease
+from minilog.queues.worker import LEASE_WAIT_MS, LONGEST_LEASE_WAIT_MS, AskLease, RenewLeases
 from minilog.v1 import queue_pb2
-from tests.unit.client.queueing import TOPIC, TOPIC_ID, Working, leased_range
+from tests.unit.client.queueing import LOCK_MS, TOPIC, TOPIC_ID, Working, leased_range
 
 
 def waits_ms(working: Working) -> list[int]:
@@ -49,3 +49,14 @@ def test_the_program_learns_of_a_topic_that_is_gone_and_what_to_do() -> None:
         work.worker.lease_failed(ask, UnknownTopicId("topic id 01"), 0.0)
     (error,) = work.worker.errors
     assert "(orders) was deleted, or made anew: subscribe anew" in str(error)
+
+
+def test_what_was_leased_before_is_handed_out_when_its_lease_is_renewed() -> None:
+    work = Working()
+    work.grant(leased_range(0, 9), must_be_renewed_first=True)
+    work.read(range(10), 10)
+    assert work.hand_out() == []
+    work.poll()
+    assert work.wanted(RenewLeases) == [RenewLeases((1,))]
+    work.worker.renewed([1], queue_pb2.RenewLeasesResponse(lock_duration_ms=LOCK_MS), 0.0)
+    assert len(work.hand_out()) == 10

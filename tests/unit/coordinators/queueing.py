@@ -22,7 +22,8 @@ ACCEPT, RELEASE, REJECT = queue_pb2.VERDICT_ACCEPT, queue_pb2.VERDICT_RELEASE, q
 
 class Queueing(CoordinatorCluster[QueueCoordinator]):
     """See the module's text. `stable`: what the leader of each partition would report now. `ended`:
-    producers that the coordinator of transactions refuses to register."""
+    producers that the coordinator of transactions refuses to register. `renews`: workers renew each lease at once, and
+    so its end counts."""
 
     def __init__(self) -> None:
         self.counts = {ORDERS: 1, PAYMENTS: 1}
@@ -30,6 +31,8 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         self.stable: dict[PartitionKey, StableOffset] = {}
         self.asked: list[AskStableOffset] = []
         self.ended: dict[int, MinilogError] = {}
+        self.renews = True
+        self.queue_of: dict[int, str] = {}
         super().__init__()
         self.begin()
 
@@ -107,6 +110,7 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
             worker_id=worker,
             takes_dead_letters=takes_dead_letters,
         )
+        self.queue_of[ticket] = queue
         self.coordinator.lease(ticket, request, self.now)
         self.collect()
         self.report()
@@ -116,7 +120,10 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         self.commit()
         self.report()
         self.commit()
-        return self.answer(ticket, queue_pb2.LeaseResponse)
+        answer = self.answer(ticket, queue_pb2.LeaseResponse)
+        if answer.ranges and self.renews:
+            self.renew(answer.lease_id, queue=self.queue_of.get(ticket, Q))
+        return answer
 
     def lease(self, max_records: int = 10, **named: object) -> queue_pb2.LeaseResponse:
         """The answer to a call, which has to have come by now."""

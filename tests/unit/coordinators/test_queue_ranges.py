@@ -99,12 +99,10 @@ def lease(queue: PartitionQueue, model: Model, lease_id: int, most: int, end: in
 
 def settled(queue: PartitionQueue, model: Model, first: int, last: int, verdict: int) -> PartitionQueue:
     lease_id = holder(model, first)
-    try:
-        queue = rules.settle(queue, settlement(lease_id, first, last, verdict), Delivery(LIMIT, 0.0))
-    except InvalidRecordState:
-        assert not held(model, first, last, lease_id)
+    queue, refused, _ = rules.settle(queue, [settlement(lease_id, first, last, verdict)], Delivery(LIMIT, 0.0))
+    assert held(model, first, last, lease_id) != bool(refused)
+    if refused:
         return queue
-    assert held(model, first, last, lease_id)
     for offset in range(first, last + 1):
         if verdict == queue_pb2.VERDICT_ACCEPT:
             del model.offsets[offset]
@@ -116,7 +114,7 @@ def settled(queue: PartitionQueue, model: Model, first: int, last: int, verdict:
 def settling(queue: PartitionQueue, model: Model, first: int, last: int, producer_id: int) -> PartitionQueue:
     lease_id = holder(model, first)
     try:
-        queue = rules.begin_settling(queue, settlement(lease_id, first, last), producer_id)
+        queue = rules.begin_settling(queue, [settlement(lease_id, first, last)], producer_id)
     except InvalidRecordState:
         assert not held(model, first, last, lease_id)
         return queue
@@ -151,7 +149,7 @@ def step(queue: PartitionQueue, model: Model, number: int, wanted: tuple[str, ob
             for offset, single in list(model.offsets.items()):
                 if single.state is RangeState.LEASED and single.lease_id == lease_id:
                     model.redeliver(offset)
-            return rules.expire(queue, lease_id, Delivery(LIMIT, 0.0))
+            return rules.expire(queue, lease_id, Delivery(LIMIT, 0.0)).queue
         case ("trim", int(log_start), _):
             gone = [at for at, one in model.offsets.items() if at < log_start and one.state is RangeState.READY]
             trimmed = rules.trim(queue, log_start)

@@ -22,6 +22,7 @@ from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionState, TopicConfig
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.security.audit import AuditEvent
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.clients.peer_channels import PeerChannels
@@ -53,6 +54,7 @@ class CoordinatingBroker:
     def __init__(self, path: pathlib.Path) -> None:
         loop = asyncio.get_running_loop()
         self.crashed: list[BaseException] = []
+        self.audited: list[AuditEvent] = []
         self.created: list[str] = []
         self.tasks: set[asyncio.Task[None]] = set()
         files = OsFileSystem()
@@ -87,6 +89,8 @@ class CoordinatingBroker:
             self._spawn,
             SYSTEM_BROKER_RUNTIME.wall_us,
             StableOffsets(calls, self._spawn).ask,
+            self.audited.append,
+            bytes.hex,
         )
         self.coordinators: Coordinators = Coordinators(
             self.image,

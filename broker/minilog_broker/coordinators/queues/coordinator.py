@@ -16,21 +16,20 @@ leader's log differs, the coordinator drops what it knows of the difference, dur
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from minilog.errors import InvalidRecordState, LevelNotReached, MinilogError, NonEmptyGroup, wire_error
-from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.coordinator import CoordinatorState, Response
-from minilog_broker.coordinators.coordinator_effects import AskStableOffset, Moment
+from minilog_broker.coordinators.coordinator_effects import AskStableOffset, Moment, RecordsDied
 from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.queues import partition_queue, settling
 from minilog_broker.coordinators.queues.describing import RecordCounts, described_partition, listing
 from minilog_broker.coordinators.queues.leasing import Leasing, Surroundings
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
-from minilog_broker.coordinators.queues.partition_queue import Delivery, PartitionQueue
+from minilog_broker.coordinators.queues.partition_queue import Death, Delivery, PartitionQueue
 from minilog_broker.coordinators.queues.ranges import RangeState
 from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueKey, QueueValue, queue_codec
 from minilog_broker.coordinators.queues.settings import queue_settings
@@ -66,7 +65,6 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             lambda: self._log.is_busy,
         )
         self._leasing = Leasing(around)
-        self._dead: Counter[QueueKey] = Counter()
         self._unwritten: deque[LeaseName] = deque()  # leases whose locks have ended
         self._retry_at_ms = math.inf
 
@@ -109,6 +107,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             for name in names:
                 if name in self._locks:
                     self._locks.begin(name, now.ms + lock_ms)
+                    self._locks.named(name)
             return queue_pb2.RenewLeasesResponse(
                 ended_lease_ids=[name.lease_id for name in names if name not in self._locks], lock_duration_ms=lock_ms
             )
@@ -126,58 +125,71 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
     def _settle(self, request: queue_pb2.SettleRequest, now: Moment) -> queue_pb2.SettleResponse:
         states: dict[QueueKey, PartitionQueue] = {}
-        dead: Counter[QueueKey] = Counter()
-        response = queue_pb2.SettleResponse()
-        for index, settlement in enumerate(request.settlements):
-            key = QueueKey(request.queue, PartitionKey.of(settlement.partition_id))
+        deaths: dict[QueueKey, list[Death]] = {}
+        refused: dict[int, InvalidRecordState] = {}
+        delivery = self._delivery(request.queue, now)
+        for key, places in settling.by_partition(request).items():
+            settlements = [request.settlements[place] for place in places]
             try:
-                before = states.get(key) or self._view.leased_partition(request.queue, settlement.partition_id)
-                delivery = self._delivery(request.queue, now, settlement.delay_ms)
-                states[key] = partition_queue.settle(before, settlement, delivery)
+                before = self._view.leased_partition(request.queue, settlements[0].partition_id)
             except InvalidRecordState as error:
-                response.refused.add(index=index, error=wire_error(error))
+                refused |= dict.fromkeys(places, error)
                 continue
-            if settlement.verdict != queue_pb2.VERDICT_ACCEPT:
-                dead[key] += before.alive_count - states[key].alive_count
+            settled = partition_queue.settle(before, settlements, delivery)
+            states[key], deaths[key] = settled.queue, settled.deaths
+            refused |= {places[at]: partition_queue.not_held(settlements[at]) for at in settled.refused}
         self._leasing.write_ends(states)
-        self._dead += dead
+        self._report(deaths)
         self._forget_ended(request)
-        return response
+        return queue_pb2.SettleResponse(
+            refused=[
+                queue_pb2.RefusedSettlement(index=index, error=wire_error(refused[index])) for index in sorted(refused)
+            ]
+        )
 
-    def _delivery(self, queue: str, now: Moment, delay_ms: int = 0) -> Delivery:
+    def _report(self, deaths: Mapping[QueueKey, Iterable[Death]]) -> None:
+        for key, each in deaths.items():
+            assert key.partition is not None
+            for death in each:
+                self._effects.append(RecordsDied(key.owner, key.partition, *death))
+
+    def _delivery(self, queue: str, now: Moment) -> Delivery:
         settings = self._view.settings(queue)
-        return Delivery(settings.delivery_count_limit, now.ms, delay_ms, settings.has_dead_letters)
+        return Delivery(settings.delivery_count_limit, now.ms, keeps_dead=settings.has_dead_letters)
 
     def _forget_ended(self, request: queue_pb2.SettleRequest) -> None:
-        """Forget the locks of leases that hold nothing any more."""
+        """Note who has these leases, and forget the locks of those that hold nothing any more."""
+        named = {LeaseName(request.queue, settlement.lease_id) for settlement in request.settlements}
+        keys = {key for name in named for key in self._locks.keys(name)}
         held = {
             lease_id
-            for _, state in self._view.partitions(request.queue)
+            for key in keys
+            if (state := self._view.partition(key)) is not None
             for lease_id in partition_queue.leases_of(state)
         }
-        for settlement in request.settlements:
-            if settlement.lease_id not in held:
-                self._locks.forget(LeaseName(request.queue, settlement.lease_id))
+        for name in named:
+            self._locks.named(name)
+            if name.lease_id not in held:
+                self._locks.forget(name)
 
     def _expire(self, name: LeaseName, now: Moment) -> bool:
         """End the lock of a lease. Returns False if the coordinator could not write that. If transactions settle all
         that the lease has, it loses nothing: its lock begins anew, until the markers come."""
-        delivery = self._delivery(name.queue, now)
+        delivery = self._delivery(name.queue, now)._replace(counts=self._locks.is_named(name))
         states = {
             key: (state, partition_queue.expire(state, name.lease_id, delivery))
-            for key, state in self._view.partitions(name.queue)
-            if name.lease_id in partition_queue.leases_of(state)
+            for key in self._locks.keys(name)
+            if (state := self._view.partition(key)) is not None and name.lease_id in partition_queue.leases_of(state)
         }
-        lost = {key: (before, after) for key, (before, after) in states.items() if after != before}
+        lost = {key: ended for key, (before, ended) in states.items() if ended.queue != before}
         if states and not lost:
             self._locks.begin(name, now.ms + self._view.settings(name.queue).lock_duration_ms)
             return True
         try:
-            self._leasing.write_ends({key: after for key, (_, after) in lost.items()})
+            self._leasing.write_ends({key: ended.queue for key, ended in lost.items()})
         except MinilogError:
             return False
-        for key, (before, after) in lost.items():
-            self._dead[key] += before.alive_count - after.alive_count
+        self._report({key: ended.deaths for key, ended in lost.items()})
         self._locks.forget(name)
         return True
 
@@ -202,13 +214,16 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         return last_sequence(self._view.pending_of(producer_id, self._queues_of(producer_id)))
 
     def _pending_changes(self, request: queue_pb2.SettleRequest, now: Moment) -> Sequence[QueueChange]:
-        queues = self._queues_of(request.transaction.producer_id)
-        return settling.begin(self._view, request, queues)
+        changes = settling.begin(self._view, request, self._queues_of(request.transaction.producer_id))
+        for settlement in request.settlements:
+            self._locks.named(LeaseName(request.queue, settlement.lease_id))
+        return changes
 
     def _marker_changes(self, markers: Iterable[coordinator_pb2.ProducerMarker], now: Moment) -> Sequence[QueueChange]:
         changes = settling.end(self._view, markers, self._queues_of)
-        for name in settling.given_back(self._view, markers, self._queues_of):
-            self._locks.begin(name, now.ms + self._view.settings(name.queue).lock_duration_ms)
+        for name, keys in settling.given_back(self._view, markers, self._queues_of).items():
+            self._locks.give_back(name, now.ms + self._view.settings(name.queue).lock_duration_ms, keys)
+            self._locks.named(name)
         return changes
 
     def _queues_of(self, producer_id: int) -> set[str]:
@@ -255,7 +270,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             for key, state in self._view.partitions(name):
                 stable = self._leasing.stable(key)
                 counts[name].add(key, state, None if stable is None else stable.last_stable_offset)
-                counts[name].dead += self._dead[key]
+                counts[name].dead += state.dead_count
                 counts[name].expired += self._leasing.expired[key]
                 counts[name].redelivered += self._leasing.redelivered[key]
         return counts
@@ -276,7 +291,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             response = queue_pb2.DescribeQueueResponse(settings=self._view.existing_queue(request.queue).settings)
             for key, state in sorted(self._view.partitions(request.queue)):
                 described = described_partition(key, state, self._leasing, self._locks, now.ms)
-                described.expired_count, described.dead_count = self._leasing.expired[key], self._dead[key]
+                described.expired_count, described.dead_count = self._leasing.expired[key], state.dead_count
                 response.partitions.append(described)
             return response
 
@@ -324,7 +339,6 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         """Forget what is not in the table of partitions that are gone."""
         for key in keys:
             self._leasing.forget(key)
-            del self._dead[key]
 
     # -- the image
 
@@ -359,9 +373,9 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             for producer_id in self._view.producers(queue):
                 self._have_pending(producer_id, queue)
             ends_ms = now.ms + self._view.settings(queue).lock_duration_ms
-            for _, state in self._view.partitions(queue):
+            for key, state in self._view.partitions(queue):
                 for lease_id in partition_queue.leases_of(state):
-                    self._locks.begin(LeaseName(queue, lease_id), ends_ms)
+                    self._locks.give_back(LeaseName(queue, lease_id), ends_ms, (key,))
         self.drop_deleted_topics()
 
     def _changed(self, changes: Sequence[QueueChange], high_watermark: int, now: Moment) -> None:
@@ -376,6 +390,5 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         super()._ended()
         self._leasing.end_term(self._not_coordinator())
         self._locks.clear()
-        self._dead.clear()
         self._unwritten.clear()
         self._retry_at_ms = math.inf

@@ -23,9 +23,9 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class RecordCounts:
-    """The unsettled offsets of a queue by their state, and the dead, expired and redelivered ones of this term.
-    `dead_letters`: those that wait for their way to the dead-letter topic. `progress`: in the partitions whose leaders
-    have reported."""
+    """The unsettled offsets of a queue by their state, all that died, and the expired and redelivered ones of this
+    term. `dead_letters`: those that wait for their way to the dead-letter topic. `progress`: in the partitions whose
+    leaders have reported."""
 
     ready: int = 0
     leased: int = 0

@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import Message
 
@@ -25,6 +26,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, Moment, RecordsExpired
 from minilog_broker.coordinators.queues import partition_queue
+from minilog_broker.coordinators.queues.alone import Alone, Holder
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue, Wanted
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
@@ -56,6 +58,25 @@ class Surroundings:
     is_busy: Callable[[], bool]
 
 
+class Source(NamedTuple):
+    """A partition whose records may be leased, and what its leader has reported."""
+
+    key: QueueKey
+    state: PartitionQueue
+    stable: StableOffset
+
+
+class Grant(NamedTuple):
+    """What a call gets. `is_alone`: one record alone. `is_held_back`: its worker gets nothing now, and another may.
+    `was_leased_before`: some of it."""
+
+    changes: list[QueueChange] = []  # noqa: RUF012
+    ranges: list[queue_pb2.LeasedRange] = []  # noqa: RUF012
+    is_alone: bool = False
+    is_held_back: bool = False
+    was_leased_before: bool = False
+
+
 class Leasing:
     """The leases of one coordinator's queues."""
 
@@ -67,6 +88,7 @@ class Leasing:
         self._turns: Counter[str] = Counter()  # of the partitions of a queue
         self._due: dict[str, None] = {}  # queues to serve when the batch on its way is committed
         self._delays: dict[str, float] = {}  # the end of the first delay of a queue for which calls wait
+        self._alone = Alone(around.locks)
         self._activated_ms = -math.inf
         self._look_at_ms = math.inf
         self.expired: Counter[QueueKey] = Counter()
@@ -88,6 +110,7 @@ class Leasing:
         self._turns.clear()
         self._due.clear()
         self._delays.clear()
+        self._alone.clear()
         self.expired.clear()
         self.redelivered.clear()
 
@@ -105,7 +128,7 @@ class Leasing:
         if self._around.is_busy() and request.max_wait_ms:
             self._calls.add(call)
             self._due[request.queue] = None
-        elif not self._lease_now(call, now):
+        elif not self._lease_now(call, now).ranges:
             self._calls.add(call)
             self._wait_for_delays(request.queue, call.topics, now)
         self._ask(request.queue, call.topics, now)
@@ -123,47 +146,52 @@ class Leasing:
         if new:
             self._around.write([Change(QueueKey(request.queue), Queue(queue.settings, {**queue.topics, **counts}))])
 
-    def _lease_now(self, call: WaitingLease, now: Moment) -> bool:
-        """Lease what there is, and answer. False: there is nothing, and nothing is changed."""
+    def _lease_now(self, call: WaitingLease, now: Moment) -> Grant:
+        """Lease what there is, and answer. Without ranges nothing is changed."""
         request, lease_id = call.request, self._around.next_lease_id()
-        changes, ranges = self._leased(request, lease_id, now)
-        if not ranges:
-            return False
-        self._around.write(changes)
+        grant = self._leased(request, lease_id, now)
+        if not grant.ranges:
+            return grant
+        self._around.write(grant.changes)
         settings = self._view.settings(request.queue)
         lock_ms = settings.lock_duration_ms
-        self._around.locks.begin(LeaseName(request.queue, lease_id), now.ms + lock_ms, request.worker_id)
+        name = LeaseName(request.queue, lease_id)
+        self._around.locks.given(name, now.ms + lock_ms, request.worker_id, (change.key for change in grant.changes))
+        if grant.is_alone:
+            self._alone.began(Holder(request.queue, request.worker_id), name, now.ms, lock_ms)
         response = queue_pb2.LeaseResponse(
             lease_id=lease_id,
-            ranges=ranges,
+            ranges=grant.ranges,
             lock_duration_ms=lock_ms + int(now.ms - call.began_ms),
             coordinator_epoch=self._around.coordinator_epoch(),
+            must_be_renewed_first=grant.was_leased_before,
         )
-        if any(part.HasField("death_reason") for part in ranges):
+        if any(part.HasField("death_reason") for part in grant.ranges):
             response.dead_letter_topic = settings.dead_letter_topic
             response.copies_dead_records = settings.copies_dead_records
         self._around.answer(call.ticket, request.queue, response)
-        for part in ranges:
+        for part in grant.ranges:
             if part.delivery_count > 1 and not part.HasField("death_reason"):
                 key = QueueKey(request.queue, PartitionKey.of(part.partition_id))
                 self.redelivered[key] += part.last_offset + 1 - part.first_offset
-        return True
+        return grant
 
-    def _leased(
-        self, request: queue_pb2.LeaseRequest, lease_id: int, now: Moment
-    ) -> tuple[list[QueueChange], list[queue_pb2.LeasedRange]]:
-        """The changes of one lease, and its ranges. Partitions come in turn, so that none waits for another."""
-        keys, settings = self._view.keys(request.queue, request.topic_ids), self._view.settings(request.queue)
+    def _leased(self, request: queue_pb2.LeaseRequest, lease_id: int, now: Moment) -> Grant:
+        """What one lease changes, and its ranges. Partitions come in turn, so that none waits for another."""
+        settings, holder = self._view.settings(request.queue), Holder(request.queue, request.worker_id)
+        if self._alone.is_held_by(holder, now.ms):
+            return Grant(is_held_back=True)
+        sources = self._sources(request)
+        at, alone = self._due_alone(sources, settings.delivery_count_limit, now)
+        if alone is not None:
+            if not self._alone.may_begin(holder, now.ms, settings.lock_duration_ms):
+                return Grant(is_held_back=True)
+            sources = [sources[at]]
         takes_dead = request.takes_dead_letters and settings.has_dead_letters
-        turn = self._turns[request.queue] % max(1, len(keys))
         left_records, left_bytes = request.max_records, request.max_bytes or UNBOUNDED
-        changes: list[QueueChange] = []
-        ranges: list[queue_pb2.LeasedRange] = []
-        for key in keys[turn:] + keys[:turn]:
-            state, stable = self._view.partition(key), self._watches.stable(key)
-            if state is None or stable is None:
-                continue
-            most = min(left_records, max(not ranges, left_bytes // max(1, stable.record_bytes)))
+        grant, taken = Grant([], [], is_alone=alone is not None), 0
+        for key, state, stable in sources:
+            most = min(left_records, max(not grant.ranges, left_bytes // max(1, stable.record_bytes)))
             wanted = Wanted(
                 lease_id,
                 most,
@@ -171,16 +199,39 @@ class Leasing:
                 stable.last_stable_offset,
                 stable.leader_epoch,
                 takes_dead,
+                settings.delivery_count_limit,
+                taken,
+                alone,
             )
             leased = partition_queue.lease(state, wanted, now.ms, self._activated_ms)
+            again = any(part.first < state.next_offset and part.death_reason is None for part in leased.ranges)
+            grant = grant._replace(was_leased_before=grant.was_leased_before or again)
             if count := sum(part.count for part in leased.ranges):
-                changes.append(Change(key, leased.queue))
-                ranges += (_leased_range(key, part, stable.leader_epoch) for part in leased.ranges)
-                left_records, left_bytes = left_records - count, left_bytes - count * stable.record_bytes
+                grant.changes.append(Change(key, leased.queue))
+                grant.ranges.extend(_leased_range(key, part, stable.leader_epoch) for part in leased.ranges)
+                taken, left_bytes = taken + count, left_bytes - count * stable.record_bytes
+            is_shrunk = leased.left < most - count
+            left_records = leased.left if is_shrunk else left_records - count
             if left_records <= 0 or left_bytes <= 0:
                 break
-        self._turns[request.queue] += bool(ranges)
-        return changes, ranges
+        self._turns[request.queue] += bool(grant.ranges)
+        return grant
+
+    def _sources(self, request: queue_pb2.LeaseRequest) -> list[Source]:
+        """The partitions of a call that are known, in their turn."""
+        keys = self._view.keys(request.queue, request.topic_ids)
+        turn = self._turns[request.queue] % max(1, len(keys))
+        found = ((key, self._view.partition(key), self._watches.stable(key)) for key in keys[turn:] + keys[:turn])
+        return [Source(key, state, stable) for key, state, stable in found if state is not None and stable is not None]
+
+    def _due_alone(self, sources: Sequence[Source], limit: int, now: Moment) -> tuple[int, int | None]:
+        """The place of the first partition with a record that is leased alone, and its offset. None: there is none."""
+        for place, (_, state, stable) in enumerate(sources):
+            end = stable.last_stable_offset
+            offset = partition_queue.due_alone(state, end, limit, now.ms, self._activated_ms)
+            if offset is not None:
+                return place, offset
+        return 0, None
 
     def serve(self, queue: str, now: Moment) -> None:
         """Lease to the calls that wait, now or when the batch on its way is committed."""
@@ -201,9 +252,12 @@ class Leasing:
     def _serve(self, queue: str, now: Moment) -> None:
         """Lease to the calls that wait, the oldest first, as far as there are records."""
         for kind in self._calls.kinds(queue):
-            while (call := self._calls.first(queue, kind)) is not None:
+            for call in self._calls.waiting(queue, kind):
                 try:
-                    if not self._lease_now(call, now):
+                    grant = self._lease_now(call, now)
+                    if grant.is_held_back:
+                        continue
+                    if not grant.ranges:
                         self._wait_for_delays(queue, kind.topics, now)
                         self._ask(queue, kind.topics, now)
                         break

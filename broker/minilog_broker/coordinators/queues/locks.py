@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from minilog_broker.coordinators.queues.records import QueueKey
 
 
 class LeaseName(NamedTuple):
@@ -25,31 +28,69 @@ class Locks:
     def __init__(self) -> None:
         self._ends: dict[LeaseName, float] = {}
         self._workers: dict[LeaseName, str] = {}
+        self._of_worker: dict[tuple[str, str], set[LeaseName]] = {}
+        self._named: set[LeaseName] = set()
+        self._keys: dict[LeaseName, set[QueueKey]] = {}
         self._heap: list[tuple[float, LeaseName]] = []
 
     def clear(self) -> None:
         self._ends.clear()
         self._workers.clear()
+        self._of_worker.clear()
+        self._named.clear()
+        self._keys.clear()
         self._heap.clear()
 
-    def begin(self, name: LeaseName, ends_ms: float, worker_id: str | None = None) -> None:
+    def given(self, name: LeaseName, ends_ms: float, worker_id: str, keys: Iterable[QueueKey]) -> None:
+        """A worker got a lease, with records of these partitions."""
+        self._workers[name] = worker_id
+        self._of_worker.setdefault((name.queue, worker_id), set()).add(name)
+        self.give_back(name, ends_ms, keys)
+
+    def give_back(self, name: LeaseName, ends_ms: float, keys: Iterable[QueueKey]) -> None:
+        """A lease holds records of these partitions, perhaps again."""
+        self._keys.setdefault(name, set()).update(keys)
+        self.begin(name, ends_ms)
+
+    def begin(self, name: LeaseName, ends_ms: float) -> None:
         """The lock ends at `ends_ms`, and no earlier than before."""
-        if worker_id is not None:
-            self._workers[name] = worker_id
         if self._ends.get(name, -math.inf) < ends_ms:
             self._ends[name] = ends_ms
             heapq.heappush(self._heap, (ends_ms, name))
 
+    def named(self, name: LeaseName) -> None:
+        """Its worker has named the lease to this coordinator: so it has it, and may have handed out its records."""
+        if name in self._ends:
+            self._named.add(name)
+
+    def is_named(self, name: LeaseName) -> bool:
+        """Whether its end counts as a delivery."""
+        return name in self._named
+
     def forget(self, name: LeaseName) -> None:
         """The lease holds nothing any more."""
         self._ends.pop(name, None)
-        self._workers.pop(name, None)
+        self._keys.pop(name, None)
+        self._named.discard(name)
+        worker = name.queue, self._workers.pop(name, "")
+        held = self._of_worker.get(worker, set())
+        held.discard(name)
+        if not held:
+            self._of_worker.pop(worker, None)
 
     def __contains__(self, name: LeaseName) -> bool:
         return name in self._ends
 
     def end_ms(self, name: LeaseName) -> float:
         return self._ends.get(name, -math.inf)
+
+    def of_worker(self, queue: str, worker_id: str) -> bool:
+        """Whether a worker that gave its id holds a lease, as far as this coordinator knows."""
+        return bool(worker_id) and (queue, worker_id) in self._of_worker
+
+    def keys(self, name: LeaseName) -> set[QueueKey]:
+        """The partitions in which the lease has, or had, records."""
+        return self._keys.get(name, set())
 
     def worker(self, name: LeaseName) -> str:
         """Empty where an earlier coordinator gave the lease."""

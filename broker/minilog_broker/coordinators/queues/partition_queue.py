@@ -5,26 +5,30 @@ A state is a value. Each rule returns a new one, so that a decision that cannot 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from minilog.errors import InvalidRecordState
 from minilog.limits import MAX_REASON_CHARACTERS
 from minilog.v1 import queue_pb2
-from minilog_broker.coordinators.queues.ranges import Change, Range, RangeState, changed_within, covers, joined
+from minilog_broker.coordinators.queues.ranges import Change, Range, RangeState, changed_within, joined
+from minilog_broker.coordinators.queues.shrinking import most_together
 
 _HELD = (RangeState.LEASED, RangeState.SETTLING)
+SettledChange = Callable[[queue_pb2.Settlement, Range], Range | None]
+"""What a part of a range becomes by a settlement. None: it is settled."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionQueue:
     """`next_offset`: no offset from there on was ever leased. `leader_epoch`: the highest epoch of the partition's
-    leader under which an offset was leased."""
+    leader under which an offset was leased. `dead_count`: the records that have died."""
 
     next_offset: int
     leader_epoch: int = -1
     ranges: tuple[Range, ...] = ()
+    dead_count: int = 0
 
     @property
     def settled_to(self) -> int:
@@ -52,7 +56,8 @@ class PartitionQueue:
 
 class Wanted(NamedTuple):
     """What a lease may take: `max_records` of those below `end`, while the locks stay within `max_locks`.
-    `takes_dead`: the worker carries dead records to the dead-letter topic."""
+    `takes_dead`: the worker carries dead records to the dead-letter topic. `limit`: deliveries before a record is dead.
+    `taken`: records that the lease has from other partitions. `alone`: this record, and no other."""
 
     lease_id: int
     max_records: int
@@ -60,13 +65,17 @@ class Wanted(NamedTuple):
     end: int
     leader_epoch: int
     takes_dead: bool = False
+    limit: int = 1
+    taken: int = 0
+    alone: int | None = None
 
 
 class Leased(NamedTuple):
-    """The state after a lease, and the ranges that the worker gets."""
+    """The state after a lease, the ranges that the worker gets, and how many more records the lease may have."""
 
     queue: PartitionQueue
     ranges: list[Range]
+    left: int
 
 
 def is_due(current: Range, now_ms: float, activated_ms: float) -> bool:
@@ -80,21 +89,34 @@ def due_ms(current: Range, activated_ms: float) -> float:
     return activated_ms + current.delay_ms if current.ready_at_ms is None else current.ready_at_ms
 
 
+def due_alone(queue: PartitionQueue, end: int, limit: int, now_ms: float, activated_ms: float) -> int | None:
+    """The first record below `end` that is due, and is leased alone."""
+    for current in queue.ranges:
+        is_alone = current.state is RangeState.READY and most_together(current.delivery_count, limit) == 1
+        if is_alone and current.first < end and is_due(current, now_ms, activated_ms):
+            return current.first
+    return None
+
+
 def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: float) -> Leased:
     """First the records that were delivered before, in the order of their offsets, and then fresh ones (Q4: all of them
-    below `wanted.end`)."""
-    left, taken, ranges = wanted.max_records, list[Range](), list[Range]()
+    below `wanted.end`). The more often a record was delivered, the smaller is its lease (shrinking.py)."""
+    most = wanted.taken + wanted.max_records if wanted.alone is None else 1  # of the whole lease
+    count, taken, ranges = wanted.taken, list[Range](), list[Range]()
     for current in queue.ranges:
         is_dead = current.state is RangeState.DEAD
+        shrunk = most if is_dead else min(most, most_together(current.delivery_count, wanted.limit))
         if (
-            left == 0
+            shrunk <= count
             or current.first >= wanted.end
             or not is_due(current, now_ms, activated_ms)
             or (is_dead and not wanted.takes_dead)
+            or (wanted.alone is not None and current.first != wanted.alone)
         ):
             ranges.append(current)
             continue
-        last = min(current.last, current.first + left - 1, wanted.end - 1)
+        most = shrunk
+        last = min(current.last, current.first + most - count - 1, wanted.end - 1)
         delivery_count = current.delivery_count + (0 if is_dead else 1)
         part = Range(
             current.first,
@@ -106,20 +128,22 @@ def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: fl
         )
         taken.append(part)
         ranges.append(part)
-        left -= part.count
+        count += part.count
         if last < current.last:
             ranges.append(replace(current, first=last + 1))
-    fresh = min(left, wanted.end - queue.next_offset, wanted.max_locks - queue.lock_count)
+    fresh = min(most - count, wanted.end - queue.next_offset, wanted.max_locks - queue.lock_count)
     next_offset = queue.next_offset
     if fresh > 0:
         part = Range(next_offset, next_offset + fresh - 1, RangeState.LEASED, 1, wanted.lease_id)
         taken.append(part)
         ranges.append(part)
         next_offset += fresh
+        count += fresh
     if not taken:
-        return Leased(queue, [])
+        return Leased(queue, [], most - count)
     epoch = max(queue.leader_epoch, wanted.leader_epoch)
-    return Leased(PartitionQueue(next_offset, epoch, tuple(joined(ranges))), list(joined(taken)))
+    after = replace(queue, next_offset=next_offset, leader_epoch=epoch, ranges=tuple(joined(ranges)))
+    return Leased(after, list(joined(taken)), most - count)
 
 
 # -- the end of a lease
@@ -127,12 +151,30 @@ def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: fl
 
 class Delivery(NamedTuple):
     """What becomes of a record that was delivered and not accepted. `limit`: deliveries before it is dead.
-    `keeps_dead`: the queue has a dead-letter topic. Otherwise a record that dies is settled."""
+    `keeps_dead`: the queue has a dead-letter topic. Otherwise a record that dies is settled. `counts`: a program was
+    handed the record, for all that is known."""
 
     limit: int
     now_ms: float
     delay_ms: int = 0
     keeps_dead: bool = False
+    counts: bool = True
+
+
+class Death(NamedTuple):
+    """Neighbouring records that died at once."""
+
+    first: int
+    last: int
+    delivery_count: int
+    reason: str
+
+
+class Ended(NamedTuple):
+    """The state after the end of leases, and the records that died."""
+
+    queue: PartitionQueue
+    deaths: list[Death]
 
 
 def _waiting(current: Range, state: RangeState, after: Delivery, reason: str | None = None) -> Range:
@@ -152,13 +194,24 @@ def _dead(current: Range, after: Delivery, reason: str) -> Range | None:
     return _waiting(current, RangeState.DEAD, after, reason) if after.keeps_dead else None
 
 
+def _limit_reason(current: Range) -> str:
+    return f"not accepted in {current.delivery_count} deliveries"
+
+
 def _delivered(current: Range, after: Delivery) -> Range | None:
     """The range after a delivery without a settlement. What is dead stays dead, and waits for another worker."""
     if current.death_reason is not None:
         return _dead(current, after, current.death_reason)
     if current.delivery_count >= after.limit:
-        return _dead(current, after._replace(delay_ms=0), f"not accepted in {current.delivery_count} deliveries")
+        return _dead(current, after._replace(delay_ms=0), _limit_reason(current))
     return _waiting(current, RangeState.READY, after)
+
+
+def _returned(current: Range, after: Delivery) -> Range | None:
+    """The range after a lease of which no program was handed anything."""
+    if current.death_reason is not None:
+        return _delivered(current, after)
+    return _waiting(replace(current, delivery_count=current.delivery_count - 1), RangeState.READY, after)
 
 
 def _rejected(current: Range, after: Delivery, reason: str) -> Range | None:
@@ -169,36 +222,113 @@ def _is_leased_by(current: Range, lease_id: int) -> bool:
     return current.state is RangeState.LEASED and current.lease_id == lease_id
 
 
-def _require_leased(queue: PartitionQueue, settlement: queue_pb2.Settlement) -> None:
-    """Raises InvalidRecordState where the lease does not hold all that the settlement is about."""
-    first, last, lease_id = settlement.first_offset, settlement.last_offset, settlement.lease_id
-    if not covers(queue.ranges, first, last, lambda current: _is_leased_by(current, lease_id)):
-        raise InvalidRecordState(
-            f"lease {lease_id} does not hold all offsets from {first} to {last} of partition "
-            f"{settlement.partition_id.partition}: they are settled, or their lock ended. Nothing of this "
-            "settlement is done"
-        )
+def _death(before: Range, reason: str) -> Death:
+    return Death(before.first, before.last, before.delivery_count, reason)
 
 
-def settle(queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery) -> PartitionQueue:
-    """One verdict. Raises InvalidRecordState."""
-    _require_leased(queue, settlement)
-    change: Change = lambda current: None  # noqa: E731
-    if settlement.verdict == queue_pb2.VERDICT_RELEASE:
-        change = lambda current: _delivered(current, after)  # noqa: E731
-    elif settlement.verdict == queue_pb2.VERDICT_REJECT:
-        reason = settlement.reason[:MAX_REASON_CHARACTERS] or "rejected without a reason"
-        change = lambda current: _rejected(current, after, reason)  # noqa: E731
-    return queue.with_ranges(changed_within(queue.ranges, settlement.first_offset, settlement.last_offset, change))
+def _ended(
+    queue: PartitionQueue, settlements: Sequence[queue_pb2.Settlement], change: SettledChange
+) -> tuple[PartitionQueue, set[int]]:
+    """The state after settlements, and the places of the refused ones: their leases do not hold all that they are
+    about, or an earlier one is about a part of it. Sorted, they meet each range once, however many they are."""
+    ranges, kept, refused = list(queue.ranges), list[Range](), set[int]()
+    at, named_to = 0, -1
+    for index, settlement in sorted(enumerate(settlements), key=lambda each: each[1].first_offset):
+        first, last = settlement.first_offset, settlement.last_offset
+        if first <= named_to:
+            refused.add(index)
+            named_to = max(named_to, last)
+            continue
+        named_to = last
+        while at < len(ranges) and ranges[at].last < first:
+            kept.append(ranges[at])
+            at += 1
+        begin, expected = at, first
+        while (
+            at < len(ranges) and ranges[at].first <= expected <= last and _is_leased_by(ranges[at], settlement.lease_id)
+        ):
+            expected = ranges[at].last + 1
+            at += 1
+        if expected <= last:
+            refused.add(index)
+            at = begin
+            continue
+        for part in ranges[begin:at]:
+            if part.first < first:
+                kept.append(replace(part, last=first - 1))
+            changed = change(settlement, replace(part, first=max(first, part.first), last=min(last, part.last)))
+            if changed is not None:
+                kept.append(changed)
+        if ranges[at - 1].last > last:
+            at -= 1
+            ranges[at] = replace(ranges[at], first=last + 1)
+    kept += ranges[at:]
+    return queue.with_ranges(kept), refused
 
 
-def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> PartitionQueue:
-    """The lock of a lease has ended. Records that a transaction settles wait for its marker."""
-    return queue.with_ranges(
-        kept
-        for current in queue.ranges
-        if (kept := _delivered(current, after) if _is_leased_by(current, lease_id) else current) is not None
+def not_held(settlement: queue_pb2.Settlement) -> InvalidRecordState:
+    """The refusal of a settlement whose lease does not hold all that it is about."""
+    return InvalidRecordState(
+        f"lease {settlement.lease_id} does not hold all offsets from {settlement.first_offset} to "
+        f"{settlement.last_offset} of partition {settlement.partition_id.partition}: they are settled, or their lock "
+        "ended. Nothing of this settlement is done"
     )
+
+
+class Settled(NamedTuple):
+    """The state after settlements, the places of the refused ones, and the records that died."""
+
+    queue: PartitionQueue
+    refused: set[int]
+    deaths: list[Death]
+
+
+def settle(queue: PartitionQueue, settlements: Sequence[queue_pb2.Settlement], after: Delivery) -> Settled:
+    """Verdicts. Each offset has one: of two for the same offset, the second in the order of offsets is refused."""
+    deaths: list[Death] = []
+
+    def change(settlement: queue_pb2.Settlement, current: Range) -> Range | None:
+        delivery = after._replace(delay_ms=settlement.delay_ms)
+        match settlement.verdict:
+            case queue_pb2.VERDICT_RELEASE:
+                return _noting(deaths, current, _delivered(current, delivery))
+            case queue_pb2.VERDICT_RETURN:
+                return _returned(current, delivery)
+            case queue_pb2.VERDICT_REJECT:
+                reason = settlement.reason[:MAX_REASON_CHARACTERS] or "rejected without a reason"
+                if current.death_reason is None:
+                    deaths.append(_death(current, reason))
+                return _rejected(current, delivery, reason)
+        return None
+
+    left, refused = _ended(queue, settlements, change)
+    return Settled(_with_deaths(left, deaths), refused, deaths)
+
+
+def _noting(deaths: list[Death], before: Range, after: Range | None) -> Range | None:
+    """Note a death by the delivery limit."""
+    if before.death_reason is None and (after is None or after.state is RangeState.DEAD):
+        deaths.append(_death(before, _limit_reason(before)))
+    return after
+
+
+def _with_deaths(queue: PartitionQueue, deaths: Sequence[Death]) -> PartitionQueue:
+    count = sum(death.last + 1 - death.first for death in deaths)
+    return replace(queue, dead_count=queue.dead_count + count) if count else queue
+
+
+def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> Ended:
+    """The lock of a lease has ended. Records that a transaction settles wait for its marker."""
+    deaths: list[Death] = []
+    kept = []
+    for current in queue.ranges:
+        changed: Range | None = current
+        if _is_leased_by(current, lease_id):
+            counted = _delivered if after.counts else _returned
+            changed = _noting(deaths, current, counted(current, after))
+        if changed is not None:
+            kept.append(changed)
+    return Ended(_with_deaths(queue.with_ranges(kept), deaths), deaths)
 
 
 def drop_dead(queue: PartitionQueue) -> PartitionQueue:
@@ -206,11 +336,18 @@ def drop_dead(queue: PartitionQueue) -> PartitionQueue:
     return queue.with_ranges(current for current in queue.ranges if current.state is not RangeState.DEAD)
 
 
-def begin_settling(queue: PartitionQueue, settlement: queue_pb2.Settlement, producer_id: int) -> PartitionQueue:
-    """Accept within a transaction. Raises InvalidRecordState."""
-    _require_leased(queue, settlement)
-    change: Change = lambda current: replace(current, state=RangeState.SETTLING, producer_id=producer_id)  # noqa: E731
-    return queue.with_ranges(changed_within(queue.ranges, settlement.first_offset, settlement.last_offset, change))
+def begin_settling(
+    queue: PartitionQueue, settlements: Sequence[queue_pb2.Settlement], producer_id: int
+) -> PartitionQueue:
+    """Accept within a transaction: all of these, or none. Raises InvalidRecordState."""
+    left, refused = _ended(
+        queue,
+        settlements,
+        lambda _, current: replace(current, state=RangeState.SETTLING, producer_id=producer_id),
+    )
+    if refused:
+        raise not_held(settlements[min(refused)])
+    return left
 
 
 def end_settling(queue: PartitionQueue, producer_id: int, *, committed: bool) -> PartitionQueue:
@@ -242,7 +379,7 @@ def cut(queue: PartitionQueue, end: int, leader_epoch: int) -> PartitionQueue:
     if end >= queue.next_offset:
         return queue
     kept = tuple(changed_within(queue.ranges, end, queue.next_offset, lambda current: None))
-    return PartitionQueue(end, leader_epoch, kept)
+    return replace(queue, next_offset=end, leader_epoch=leader_epoch, ranges=kept)
 
 
 def taken_count(before: PartitionQueue, after: PartitionQueue) -> int:

@@ -56,8 +56,9 @@ class Range:
 
     def continues(self, other: Range) -> bool:
         """Whether this range can be one with the range in front of it."""
-        is_alike = replace(self, first=other.first, last=other.last) == other
-        return other.last + 1 == self.first and is_alike and self.ready_at_ms == other.ready_at_ms
+        if other.last + 1 != self.first or self.ready_at_ms != other.ready_at_ms:
+            return False
+        return replace(self, first=other.first, last=other.last) == other
 
 
 Change = Callable[[Range], Range | None]
@@ -91,15 +92,3 @@ def changed_within(ranges: Iterable[Range], first: int, last: int, change: Chang
             yield part
         if current.last > last:
             yield replace(current, first=last + 1)
-
-
-def covers(ranges: Iterable[Range], first: int, last: int, is_meant: Callable[[Range], bool]) -> bool:
-    """Whether each offset from `first` to `last` is in a range that `is_meant`."""
-    expected = first
-    for current in ranges:
-        if current.last < expected or current.first > last:
-            continue
-        if current.first > expected or not is_meant(current):
-            return False
-        expected = current.last + 1
-    return first <= last < expected

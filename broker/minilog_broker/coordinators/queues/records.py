@@ -114,12 +114,15 @@ def _range(record: records_pb2.QueueRangeRecord) -> Range:
 
 def _partition_record(value: PartitionQueue) -> records_pb2.QueuePartitionRecord:
     return records_pb2.QueuePartitionRecord(
-        next_offset=value.next_offset, leader_epoch=value.leader_epoch, ranges=map(_range_record, value.ranges)
+        next_offset=value.next_offset,
+        leader_epoch=value.leader_epoch,
+        ranges=map(_range_record, value.ranges),
+        dead_count=value.dead_count,
     )
 
 
 def _partition(record: records_pb2.QueuePartitionRecord) -> PartitionQueue:
-    return PartitionQueue(record.next_offset, record.leader_epoch, tuple(map(_range, record.ranges)))
+    return PartitionQueue(record.next_offset, record.leader_epoch, tuple(map(_range, record.ranges)), record.dead_count)
 
 
 def _producer_record(value: SettlingProducer) -> records_pb2.SettlingProducerRecord:

@@ -32,6 +32,15 @@ def check(request: queue_pb2.SettleRequest) -> None:
         )
 
 
+def by_partition(request: queue_pb2.SettleRequest) -> dict[QueueKey, list[int]]:
+    """The places of the settlements of each partition."""
+    places: dict[QueueKey, list[int]] = {}
+    for place, settlement in enumerate(request.settlements):
+        key = QueueKey(request.queue, PartitionKey.of(settlement.partition_id))
+        places.setdefault(key, []).append(place)
+    return places
+
+
 def begin(view: QueueView, request: queue_pb2.SettleRequest, queues: Iterable[str]) -> list[QueueChange]:
     """`queues`: in which the producer may have something pending.
 
@@ -40,10 +49,10 @@ def begin(view: QueueView, request: queue_pb2.SettleRequest, queues: Iterable[st
     if not is_new(view.pending_of(transaction.producer_id, queues), transaction, f"queue '{request.queue}'"):
         return []
     states: dict[QueueKey, PartitionQueue] = {}
-    for settlement in request.settlements:
-        key = QueueKey(request.queue, PartitionKey.of(settlement.partition_id))
-        state = states.get(key) or view.leased_partition(request.queue, settlement.partition_id)
-        states[key] = partition_queue.begin_settling(state, settlement, transaction.producer_id)
+    for key, places in by_partition(request).items():
+        settlements = [request.settlements[place] for place in places]
+        state = view.leased_partition(request.queue, settlements[0].partition_id)
+        states[key] = partition_queue.begin_settling(state, settlements, transaction.producer_id)
     producer = SettlingProducer(transaction.transactional_id, transaction.sequence)
     changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]
     return [*changes, Change(QueueKey(request.queue, producer_id=transaction.producer_id), producer)]
@@ -53,17 +62,17 @@ def given_back(
     view: QueueView,
     markers: Iterable[coordinator_pb2.ProducerMarker],
     queues_of: Callable[[int], Iterable[str]],
-) -> set[LeaseName]:
-    """The leases that hold records again when these markers take effect."""
+) -> dict[LeaseName, set[QueueKey]]:
+    """The leases that hold records again when these markers take effect, and the partitions of these."""
     aborted = {marker.producer_id for marker in markers if not marker.committed}
-    return {
-        LeaseName(queue, part.lease_id)
-        for producer_id in aborted
-        for queue in queues_of(producer_id)
-        for _, state in view.partitions(queue)
-        for part in state.ranges
-        if part.state is RangeState.SETTLING and part.producer_id == producer_id
-    }
+    found: dict[LeaseName, set[QueueKey]] = {}
+    for producer_id in aborted:
+        for queue in queues_of(producer_id):
+            for key, state in view.partitions(queue):
+                for part in state.ranges:
+                    if part.state is RangeState.SETTLING and part.producer_id == producer_id:
+                        found.setdefault(LeaseName(queue, part.lease_id), set()).add(key)
+    return found
 
 
 def end(

@@ -70,6 +70,10 @@ class WaitingLeases:
             calls.popleft()
         return None
 
+    def waiting(self, queue: str, kind: CallKind) -> list[WaitingLease]:
+        """All of them, the oldest first."""
+        return [call for call in self._by_queue.get(queue, {}).get(kind, ()) if not call.is_over]
+
     def over(self, call: WaitingLease) -> None:
         """The call waits no more."""
         call.is_over = True

@@ -112,8 +112,11 @@ def check_settlements(request: queue_pb2.SettleRequest) -> None:
             queue_pb2.VERDICT_ACCEPT,
             queue_pb2.VERDICT_RELEASE,
             queue_pb2.VERDICT_REJECT,
+            queue_pb2.VERDICT_RETURN,
         ):
-            raise InvalidArgument(f"{where}: verdict {settlement.verdict} is not known: accept, release or reject")
+            raise InvalidArgument(
+                f"{where}: verdict {settlement.verdict} is not known: accept, release, reject or return"
+            )
         if settlement.delay_ms > MAX_RELEASE_DELAY_MS:
             raise InvalidArgument(f"{where}: a release waits at most {MAX_RELEASE_DELAY_MS} ms")
     if request.HasField("transaction"):

@@ -48,6 +48,7 @@ from minilog_broker.replication.replica_effects import (
     StoppedLeading,
 )
 from minilog_broker.replication.stable_offsets import Question, StableOffset
+from minilog_broker.security.audit import Audit
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls, outcome
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.shells.coordinator_loading import Loader
@@ -68,7 +69,8 @@ Response = TypeVar("Response", bound=Message)
 class Surroundings:
     """The shared surroundings of one broker's coordinators. `spawn` begins a task that ends with the broker. An
     unexpected error in the task ends the broker. `ask_stable_offset` gives its answer once, and
-    returns what withdraws the question."""
+    returns what withdraws the question. `audit`: takes an event into the audit log. `topic_name`: by the id of a
+    topic."""
 
     replicas: ReplicationShell
     loader: Loader
@@ -76,6 +78,8 @@ class Surroundings:
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     wall_us: Callable[[], int]
     ask_stable_offset: Callable[[Question, Callable[[StableOffset | MinilogError], None]], Callable[[], None]]
+    audit: Audit
+    topic_name: Callable[[bytes], str]
 
     def moment(self) -> Moment:
         """The time by both clocks."""

@@ -8,13 +8,20 @@ import structlog
 
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
-from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, RecordsExpired
+from minilog_broker.coordinators.coordinator_effects import (
+    AskStableOffset,
+    CoordinatorEffect,
+    RecordsDied,
+    RecordsExpired,
+)
 from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.replication.stable_offsets import StableOffset
+from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.server.shells.coordinator_shell import PendingShell, Surroundings
 
 logger = structlog.get_logger()
+_BROKER = "Broker"  # in the place of a principal: the coordinator itself decides a death
 
 
 class QueueShell(PendingShell[QueueCoordinator]):
@@ -43,12 +50,30 @@ class QueueShell(PendingShell[QueueCoordinator]):
                     "retention took records of a queue before they were settled. Give the topic a longer retention, or "
                     "the queue more workers",
                     queue=queue,
-                    topic=partition.topic_id.hex(),
+                    topic=self._around.topic_name(partition.topic_id),
                     partition=partition.partition,
                     records=count,
                 )
+            case RecordsDied():
+                self._tell_deaths(effect)
             case _:
                 super()._carry_out(effect)
+
+    def _tell_deaths(self, died: RecordsDied) -> None:
+        topic = self._around.topic_name(died.partition.topic_id)
+        offsets = str(died.first) if died.first == died.last else f"{died.first} to {died.last}"
+        logger.warning(
+            "messages of a queue have died",
+            queue=died.queue,
+            topic=topic,
+            partition=died.partition.partition,
+            offsets=offsets,
+            deliveries=died.delivery_count,
+            reason=died.reason,
+        )
+        what = f"offsets {offsets} of partition {died.partition.partition} of {topic} died"
+        reason = f"{what} after {died.delivery_count} deliveries: {died.reason}"
+        self._around.audit(AuditEvent(_BROKER, "", "RecordsDied", "", f"queue:{died.queue}", Decision.ALLOWED, reason))
 
     def _answered(self, effect: AskStableOffset, answer: StableOffset | MinilogError) -> None:
         self._questions.pop(effect.number, None)
