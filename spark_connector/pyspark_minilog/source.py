@@ -69,6 +69,7 @@ class DefaultSource(DataSource):
 
     @hides_traceback
     def streamReader(self, schema: StructType) -> StreamReader | QueueReader | RefusedReader:  # noqa: N802 - Spark's name
+        _check_streams()
         from minilog.errors import MinilogError
         from pyspark_minilog.catalog_tables import read_options
         from pyspark_minilog.options import parse_stream_options
@@ -130,6 +131,18 @@ class DefaultSource(DataSource):
         planned, login = plan_write(schema, options), task_login(options)
         plan = planned.carry_out(is_pending=options.exactly_once)
         return StreamWriter(options, plan, login, mark_of(self.options))
+
+
+def _check_streams() -> None:
+    """Raises InvalidOption if this PySpark tells a Python source neither its start nor its limit."""
+    import pyspark
+    import pyspark.sql.datasource as datasource
+
+    if not hasattr(datasource, "ReadLimit"):
+        raise InvalidOption(
+            f"a stream needs PySpark 4.2 or later, and this is {pyspark.__version__}, whose Python sources have no "
+            "admission control: take a later PySpark"
+        )
 
 
 def _find_rows(options: SourceOptions) -> TypedTopics | None:
