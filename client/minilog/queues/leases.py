@@ -43,6 +43,7 @@ class Lease:
     margin_ms: float = 0.0
     is_lost: bool = False
     must_be_renewed: bool = False
+    lock_count: int = 0  # that began anew while its messages were with the program
     dead_letter_topic: DeadLetterTopic | None = None
     ranges: list[HeldRange] = field(default_factory=list)
 

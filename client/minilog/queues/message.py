@@ -59,17 +59,20 @@ class Message(Record):
 
     def release(self, delay: float = 0.0) -> None:
         """Give it back: it is delivered again, to any worker, after `delay` seconds. Raises InvalidRecordState,
-        InvalidArgument for a delay below 0."""
-        if not 0 <= delay <= MAX_DELAY_S:
+        InvalidArgument for a delay below 0 or one that is no number."""
+        if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay <= MAX_DELAY_S:
             raise InvalidArgument(
-                f"a release with a delay of {delay} s is not possible: give 0 to {MAX_DELAY_S:g} seconds"
+                f"a release with a delay of {delay!r:.80} is not possible: give a number from 0 to {MAX_DELAY_S:g} "
+                "seconds"
             )
         self._settler.settle(self, Verdict.RELEASE, round(delay * 1000.0), "")
 
     def reject(self, reason: str = "") -> None:
         """No worker can process it, and it is never delivered again. It goes to the dead-letter topic of the queue, if
         the queue has one, with `reason` (at most 500 characters of it). `reason` also goes to the log of this program.
-        Raises InvalidRecordState."""
+        Raises InvalidRecordState, InvalidArgument for a reason that is no text."""
+        if not isinstance(reason, str):
+            raise InvalidArgument(f"the reason of a rejection is a text, and not {reason!r:.80}")
         self._settler.settle(self, Verdict.REJECT, 0, reason)
 
 

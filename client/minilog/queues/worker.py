@@ -45,6 +45,7 @@ _AGAIN_MS = 200.0  # after a call that failed. The call itself has tried for sec
 _UNREADABLE_DELAY_MS = 10_000  # what this worker cannot read is no use to it at once again
 _NOT_CARRIED_DELAY_MS = 10_000  # the same of a dead letter that could not be written
 _STALLED_MS = 5_000.0  # a partition without a leader does not keep the worker from records of others
+_FORGOTTEN_RENEWALS = 9  # at a third of a lock each: three locks
 _MAX_ERRORS = 100  # that wait for the program's next poll; more say nothing new
 _log = logging.getLogger(__name__)
 
@@ -347,7 +348,24 @@ class Worker:
                 self._lose(lease, "the coordinator says that its lock has ended")
             elif lease is not None:
                 lease.locked(sent_ms, response.lock_duration_ms)
+                lease.lock_count += not lease.must_be_renewed
                 lease.must_be_renewed = False
+                if lease.lock_count == _FORGOTTEN_RENEWALS:
+                    self._warn_of_forgotten(lease)
+
+    def _warn_of_forgotten(self, lease: Lease) -> None:
+        """The program has had messages for three locks: it works long, or has forgotten them."""
+        waiting = {(message.held.key, message.offset) for message in list(self.ready)}
+        for held in lease.ranges:
+            for offset in sorted(held.open):
+                if held.death_reason is None and (held.key, offset) not in waiting:
+                    _log.warning(
+                        "queue %r: offset %d of %s has no verdict after three locks. Its lock is renewed while the "
+                        "program polls, and nobody else gets it: accept, release or reject it",
+                        self._settings.queue,
+                        offset,
+                        name_of(held.partition),
+                    )
 
     def renewal_failed(self, error: MinilogError, now_ms: float) -> None:
         """The locks are as they were, for all that the worker knows."""

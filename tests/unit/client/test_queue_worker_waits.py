@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from minilog.errors import UnknownTopicId
+import pytest
+
+from minilog.errors import InvalidArgument, UnknownTopicId
 from minilog.queues.worker import LEASE_WAIT_MS, LONGEST_LEASE_WAIT_MS, AskLease, RenewLeases
 from minilog.v1 import queue_pb2
 from tests.unit.client.queueing import LOCK_MS, TOPIC, TOPIC_ID, Working, leased_range
@@ -60,3 +62,30 @@ def test_what_was_leased_before_is_handed_out_when_its_lease_is_renewed() -> Non
     assert work.wanted(RenewLeases) == [RenewLeases((1,))]
     work.worker.renewed([1], queue_pb2.RenewLeasesResponse(lock_duration_ms=LOCK_MS), 0.0)
     assert len(work.hand_out()) == 10
+
+
+def test_a_message_without_a_verdict_is_named_once_after_three_locks(caplog: pytest.LogCaptureFixture) -> None:
+    work = Working()
+    work.grant(leased_range(0, 2))
+    work.read(range(3), 3)
+    first, _ = work.hand_out(2)
+    first.accept()
+    work.poll()
+    for number in range(1, 20):
+        assert bool(caplog.records) == (number > 9)
+        work.worker.renewed([1], queue_pb2.RenewLeasesResponse(lock_duration_ms=LOCK_MS), number * LOCK_MS / 3)
+    (record,) = caplog.records
+    assert "offset 1 of partition 0 of topic 'orders'" in record.getMessage()
+
+
+def test_a_delay_and_a_reason_of_another_type_are_typed_errors() -> None:
+    work = Working()
+    work.grant(leased_range(0, 0))
+    work.read([0], 1)
+    (message,) = work.hand_out()
+    for delay in ("3", None, True, float("nan"), [1]):
+        with pytest.raises(InvalidArgument, match="give a number from 0"):
+            message.release(delay)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="is a text"):
+        message.reject(5)  # type: ignore[arg-type]
+    message.accept()
