@@ -32,6 +32,7 @@ class CoreParts:
     member_settings: MemberSettings
     partition_count: PartitionCount
     allows_queues: Callable[[], bool]
+    new_lease_id: Callable[[int, str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,12 @@ TRANSACTIONS = CoordinatorKind(
 GROUPS = CoordinatorKind(
     GROUPS_TOPIC_NAME,
     lambda name, log, parts: GroupCoordinator(
-        name, log, parts.knows_topic, parts.topics, parts.allows_members, parts.member_settings
+        name, log, parts.knows_topic, parts.topics, parts.allows_members, parts.allows_queues, parts.member_settings
     ),
 )
 QUEUES = CoordinatorKind(
     QUEUES_TOPIC_NAME,
-    lambda name, log, parts: QueueCoordinator(name, log, parts.partition_count, parts.allows_queues),
+    lambda name, log, parts: QueueCoordinator(
+        name, log, parts.partition_count, parts.allows_queues, parts.new_lease_id
+    ),
 )

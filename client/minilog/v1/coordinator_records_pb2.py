@@ -27,7 +27,7 @@ from minilog.v1 import coordinator_pb2 as minilog_dot_v1_dot_coordinator__pb2
 from minilog.v1 import queue_pb2 as minilog_dot_v1_dot_queue__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$minilog/v1/coordinator_records.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\x1a\x1cminilog/v1/coordinator.proto\x1a\x16minilog/v1/queue.proto\"W\n\x11TransactionLogKey\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x18\n\x0bproducer_id\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_producer_id\"\xd7\x02\n\x11TransactionRecord\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x12\n\nattempt_id\x18\x02 \x01(\x0c\x12\x0e\n\x06run_id\x18\x03 \x01(\x0c\x12\x14\n\x0c\x61ttempt_over\x18\x04 \x01(\x08\x12&\n\x19last_committed_generation\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\x0fsuperseded_runs\x18\x06 \x03(\x0c\x12\x1b\n\x13superseded_attempts\x18\x07 \x03(\x0c\x12\x12\n\ntimeout_ms\x18\x08 \x01(\r\x12\x0f\n\x07\x65xpires\x18\t \x01(\x08\x12\x12\n\nupdated_us\x18\n \x01(\x03\x12?\n\x17last_committed_contents\x18\x0b \x01(\x0b\x32\x1e.minilog.v1.GenerationContentsB\x1c\n\x1a_last_committed_generation\"\xb3\x01\n\x0eProducerRecord\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x12\n\nattempt_id\x18\x02 \x01(\x0c\x12\x11\n\x04task\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12(\n\x05state\x18\x04 \x01(\x0e\x32\x19.minilog.v1.ProducerState\x12\x33\n\npartitions\x18\x05 \x03(\x0b\x32\x1f.minilog.v1.RegisteredPartitionB\x07\n\x05_task\"[\n\x13RegisteredPartition\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x15\n\rlast_sequence\x18\x02 \x01(\x11\"\xc1\x01\n\x0bGroupLogKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12/\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionIdH\x00\x12\x15\n\x0bproducer_id\x18\x03 \x01(\x03H\x00\x12\x0f\n\x05group\x18\x04 \x01(\x08H\x00\x12\x13\n\tmember_id\x18\x05 \x01(\tH\x00\x12\x13\n\ttarget_of\x18\x06 \x01(\tH\x00\x12\x17\n\rassignment_of\x18\x07 \x01(\tH\x00\x42\x04\n\x02of\".\n\x0bGroupRecord\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x02 \x01(\t\"\xaa\x01\n\x0cMemberRecord\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x0f\n\x07rack_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x05 \x01(\r\x12\x0e\n\x06topics\x18\x06 \x03(\t\x12\x10\n\x08\x61ssignor\x18\x07 \x01(\t\x12\x0c\n\x04\x61way\x18\x08 \x01(\x08\";\n\x0cTargetRecord\x12+\n\npartitions\x18\x01 \x03(\x0b\x32\x17.minilog.v1.PartitionId\"\x8a\x01\n\x10\x41ssignmentRecord\x12\x14\n\x0cmember_epoch\x18\x01 \x01(\x05\x12/\n\x08\x61ssigned\x18\x02 \x03(\x0b\x32\x1d.minilog.v1.AssignedPartition\x12/\n\x08revoking\x18\x03 \x03(\x0b\x32\x1d.minilog.v1.AssignedPartition\"n\n\x11\x41ssignedPartition\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x13\n\x0bgiven_epoch\x18\x02 \x01(\x05\x12\x15\n\rrevoked_epoch\x18\x03 \x01(\x05\"n\n\x0cOffsetRecord\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x10\n\x08metadata\x18\x03 \x01(\t\x12\x14\n\x0c\x63ommitted_us\x18\x04 \x01(\x03\x12\x10\n\x08position\x18\x05 \x01(\x03\"s\n\x14PendingOffsetsRecord\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x15\n\rlast_sequence\x18\x02 \x01(\x05\x12*\n\x07offsets\x18\x03 \x03(\x0b\x32\x19.minilog.v1.PendingOffset\"h\n\rPendingOffset\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12(\n\x06offset\x18\x02 \x01(\x0b\x32\x18.minilog.v1.OffsetRecord\"j\n\x0bQueueLogKey\x12\r\n\x05queue\x18\x01 \x01(\t\x12/\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionIdH\x00\x12\x15\n\x0bproducer_id\x18\x03 \x01(\x03H\x00\x42\x04\n\x02of\"\x9f\x01\n\x0bQueueRecord\x12\x37\n\x08settings\x18\x01 \x03(\x0b\x32%.minilog.v1.QueueRecord.SettingsEntry\x12&\n\x06topics\x18\x02 \x03(\x0b\x32\x16.minilog.v1.QueueTopic\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"7\n\nQueueTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x17\n\x0fpartition_count\x18\x02 \x01(\x05\"\x83\x01\n\x14QueuePartitionRecord\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12,\n\x06ranges\x18\x03 \x03(\x0b\x32\x1c.minilog.v1.QueueRangeRecord\x12\x12\n\ndead_count\x18\x04 \x01(\x04\"\xe1\x01\n\x10QueueRangeRecord\x12\x14\n\x0c\x66irst_offset\x18\x01 \x01(\x03\x12\x13\n\x0blast_offset\x18\x02 \x01(\x03\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.minilog.v1.RangeState\x12\x16\n\x0e\x64\x65livery_count\x18\x04 \x01(\r\x12\x10\n\x08lease_id\x18\x05 \x01(\x03\x12\x13\n\x0bproducer_id\x18\x06 \x01(\x03\x12\x10\n\x08\x64\x65lay_ms\x18\x07 \x01(\r\x12\x19\n\x0c\x64\x65\x61th_reason\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\x0f\n\r_death_reason\"I\n\x16SettlingProducerRecord\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x15\n\rlast_sequence\x18\x02 \x01(\x05*}\n\rProducerState\x12\x17\n\x13PRODUCER_STATE_NONE\x10\x00\x12\x17\n\x13PRODUCER_STATE_OPEN\x10\x01\x12\x1d\n\x19PRODUCER_STATE_COMMITTING\x10\x02\x12\x1b\n\x17PRODUCER_STATE_ABORTING\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$minilog/v1/coordinator_records.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\x1a\x1cminilog/v1/coordinator.proto\x1a\x16minilog/v1/queue.proto\"W\n\x11TransactionLogKey\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x18\n\x0bproducer_id\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_producer_id\"\xd7\x02\n\x11TransactionRecord\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x12\n\nattempt_id\x18\x02 \x01(\x0c\x12\x0e\n\x06run_id\x18\x03 \x01(\x0c\x12\x14\n\x0c\x61ttempt_over\x18\x04 \x01(\x08\x12&\n\x19last_committed_generation\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\x0fsuperseded_runs\x18\x06 \x03(\x0c\x12\x1b\n\x13superseded_attempts\x18\x07 \x03(\x0c\x12\x12\n\ntimeout_ms\x18\x08 \x01(\r\x12\x0f\n\x07\x65xpires\x18\t \x01(\x08\x12\x12\n\nupdated_us\x18\n \x01(\x03\x12?\n\x17last_committed_contents\x18\x0b \x01(\x0b\x32\x1e.minilog.v1.GenerationContentsB\x1c\n\x1a_last_committed_generation\"\xb3\x01\n\x0eProducerRecord\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x12\n\nattempt_id\x18\x02 \x01(\x0c\x12\x11\n\x04task\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12(\n\x05state\x18\x04 \x01(\x0e\x32\x19.minilog.v1.ProducerState\x12\x33\n\npartitions\x18\x05 \x03(\x0b\x32\x1f.minilog.v1.RegisteredPartitionB\x07\n\x05_task\"[\n\x13RegisteredPartition\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x15\n\rlast_sequence\x18\x02 \x01(\x11\"\xc1\x01\n\x0bGroupLogKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12/\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionIdH\x00\x12\x15\n\x0bproducer_id\x18\x03 \x01(\x03H\x00\x12\x0f\n\x05group\x18\x04 \x01(\x08H\x00\x12\x13\n\tmember_id\x18\x05 \x01(\tH\x00\x12\x13\n\ttarget_of\x18\x06 \x01(\tH\x00\x12\x17\n\rassignment_of\x18\x07 \x01(\tH\x00\x42\x04\n\x02of\".\n\x0bGroupRecord\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x02 \x01(\t\"\xbd\x01\n\x0cMemberRecord\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x0f\n\x07rack_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x05 \x01(\r\x12\x0e\n\x06topics\x18\x06 \x03(\t\x12\x10\n\x08\x61ssignor\x18\x07 \x01(\t\x12\x0c\n\x04\x61way\x18\x08 \x01(\x08\x12\x11\n\tprincipal\x18\t \x01(\t\";\n\x0cTargetRecord\x12+\n\npartitions\x18\x01 \x03(\x0b\x32\x17.minilog.v1.PartitionId\"\x8a\x01\n\x10\x41ssignmentRecord\x12\x14\n\x0cmember_epoch\x18\x01 \x01(\x05\x12/\n\x08\x61ssigned\x18\x02 \x03(\x0b\x32\x1d.minilog.v1.AssignedPartition\x12/\n\x08revoking\x18\x03 \x03(\x0b\x32\x1d.minilog.v1.AssignedPartition\"n\n\x11\x41ssignedPartition\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x13\n\x0bgiven_epoch\x18\x02 \x01(\x05\x12\x15\n\rrevoked_epoch\x18\x03 \x01(\x05\"n\n\x0cOffsetRecord\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x10\n\x08metadata\x18\x03 \x01(\t\x12\x14\n\x0c\x63ommitted_us\x18\x04 \x01(\x03\x12\x10\n\x08position\x18\x05 \x01(\x03\"s\n\x14PendingOffsetsRecord\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x15\n\rlast_sequence\x18\x02 \x01(\x05\x12*\n\x07offsets\x18\x03 \x03(\x0b\x32\x19.minilog.v1.PendingOffset\"h\n\rPendingOffset\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12(\n\x06offset\x18\x02 \x01(\x0b\x32\x18.minilog.v1.OffsetRecord\"j\n\x0bQueueLogKey\x12\r\n\x05queue\x18\x01 \x01(\t\x12/\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionIdH\x00\x12\x15\n\x0bproducer_id\x18\x03 \x01(\x03H\x00\x42\x04\n\x02of\"\x9f\x01\n\x0bQueueRecord\x12\x37\n\x08settings\x18\x01 \x03(\x0b\x32%.minilog.v1.QueueRecord.SettingsEntry\x12&\n\x06topics\x18\x02 \x03(\x0b\x32\x16.minilog.v1.QueueTopic\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"7\n\nQueueTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x17\n\x0fpartition_count\x18\x02 \x01(\x05\"\x83\x01\n\x14QueuePartitionRecord\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12,\n\x06ranges\x18\x03 \x03(\x0b\x32\x1c.minilog.v1.QueueRangeRecord\x12\x12\n\ndead_count\x18\x04 \x01(\x04\"\xe1\x01\n\x10QueueRangeRecord\x12\x14\n\x0c\x66irst_offset\x18\x01 \x01(\x03\x12\x13\n\x0blast_offset\x18\x02 \x01(\x03\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.minilog.v1.RangeState\x12\x16\n\x0e\x64\x65livery_count\x18\x04 \x01(\r\x12\x10\n\x08lease_id\x18\x05 \x01(\x03\x12\x13\n\x0bproducer_id\x18\x06 \x01(\x03\x12\x10\n\x08\x64\x65lay_ms\x18\x07 \x01(\r\x12\x19\n\x0c\x64\x65\x61th_reason\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\x0f\n\r_death_reason\"I\n\x16SettlingProducerRecord\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x15\n\rlast_sequence\x18\x02 \x01(\x05*}\n\rProducerState\x12\x17\n\x13PRODUCER_STATE_NONE\x10\x00\x12\x17\n\x13PRODUCER_STATE_OPEN\x10\x01\x12\x1d\n\x19PRODUCER_STATE_COMMITTING\x10\x02\x12\x1b\n\x17PRODUCER_STATE_ABORTING\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,8 +36,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_QUEUERECORD_SETTINGSENTRY']._loaded_options = None
   _globals['_QUEUERECORD_SETTINGSENTRY']._serialized_options = b'8\001'
-  _globals['_PRODUCERSTATE']._serialized_start=2671
-  _globals['_PRODUCERSTATE']._serialized_end=2796
+  _globals['_PRODUCERSTATE']._serialized_start=2690
+  _globals['_PRODUCERSTATE']._serialized_end=2815
   _globals['_TRANSACTIONLOGKEY']._serialized_start=131
   _globals['_TRANSACTIONLOGKEY']._serialized_end=218
   _globals['_TRANSACTIONRECORD']._serialized_start=221
@@ -51,31 +51,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GROUPRECORD']._serialized_start=1037
   _globals['_GROUPRECORD']._serialized_end=1083
   _globals['_MEMBERRECORD']._serialized_start=1086
-  _globals['_MEMBERRECORD']._serialized_end=1256
-  _globals['_TARGETRECORD']._serialized_start=1258
-  _globals['_TARGETRECORD']._serialized_end=1317
-  _globals['_ASSIGNMENTRECORD']._serialized_start=1320
-  _globals['_ASSIGNMENTRECORD']._serialized_end=1458
-  _globals['_ASSIGNEDPARTITION']._serialized_start=1460
-  _globals['_ASSIGNEDPARTITION']._serialized_end=1570
-  _globals['_OFFSETRECORD']._serialized_start=1572
-  _globals['_OFFSETRECORD']._serialized_end=1682
-  _globals['_PENDINGOFFSETSRECORD']._serialized_start=1684
-  _globals['_PENDINGOFFSETSRECORD']._serialized_end=1799
-  _globals['_PENDINGOFFSET']._serialized_start=1801
-  _globals['_PENDINGOFFSET']._serialized_end=1905
-  _globals['_QUEUELOGKEY']._serialized_start=1907
-  _globals['_QUEUELOGKEY']._serialized_end=2013
-  _globals['_QUEUERECORD']._serialized_start=2016
-  _globals['_QUEUERECORD']._serialized_end=2175
-  _globals['_QUEUERECORD_SETTINGSENTRY']._serialized_start=2128
-  _globals['_QUEUERECORD_SETTINGSENTRY']._serialized_end=2175
-  _globals['_QUEUETOPIC']._serialized_start=2177
-  _globals['_QUEUETOPIC']._serialized_end=2232
-  _globals['_QUEUEPARTITIONRECORD']._serialized_start=2235
-  _globals['_QUEUEPARTITIONRECORD']._serialized_end=2366
-  _globals['_QUEUERANGERECORD']._serialized_start=2369
-  _globals['_QUEUERANGERECORD']._serialized_end=2594
-  _globals['_SETTLINGPRODUCERRECORD']._serialized_start=2596
-  _globals['_SETTLINGPRODUCERRECORD']._serialized_end=2669
+  _globals['_MEMBERRECORD']._serialized_end=1275
+  _globals['_TARGETRECORD']._serialized_start=1277
+  _globals['_TARGETRECORD']._serialized_end=1336
+  _globals['_ASSIGNMENTRECORD']._serialized_start=1339
+  _globals['_ASSIGNMENTRECORD']._serialized_end=1477
+  _globals['_ASSIGNEDPARTITION']._serialized_start=1479
+  _globals['_ASSIGNEDPARTITION']._serialized_end=1589
+  _globals['_OFFSETRECORD']._serialized_start=1591
+  _globals['_OFFSETRECORD']._serialized_end=1701
+  _globals['_PENDINGOFFSETSRECORD']._serialized_start=1703
+  _globals['_PENDINGOFFSETSRECORD']._serialized_end=1818
+  _globals['_PENDINGOFFSET']._serialized_start=1820
+  _globals['_PENDINGOFFSET']._serialized_end=1924
+  _globals['_QUEUELOGKEY']._serialized_start=1926
+  _globals['_QUEUELOGKEY']._serialized_end=2032
+  _globals['_QUEUERECORD']._serialized_start=2035
+  _globals['_QUEUERECORD']._serialized_end=2194
+  _globals['_QUEUERECORD_SETTINGSENTRY']._serialized_start=2147
+  _globals['_QUEUERECORD_SETTINGSENTRY']._serialized_end=2194
+  _globals['_QUEUETOPIC']._serialized_start=2196
+  _globals['_QUEUETOPIC']._serialized_end=2251
+  _globals['_QUEUEPARTITIONRECORD']._serialized_start=2254
+  _globals['_QUEUEPARTITIONRECORD']._serialized_end=2385
+  _globals['_QUEUERANGERECORD']._serialized_start=2388
+  _globals['_QUEUERANGERECORD']._serialized_end=2613
+  _globals['_SETTLINGPRODUCERRECORD']._serialized_start=2615
+  _globals['_SETTLINGPRODUCERRECORD']._serialized_end=2688
 # @@protoc_insertion_point(module_scope)

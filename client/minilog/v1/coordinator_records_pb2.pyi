@@ -284,6 +284,7 @@ class MemberRecord(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     ASSIGNOR_FIELD_NUMBER: _builtins.int
     AWAY_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     rack_id: _builtins.str
     client_id: _builtins.str
@@ -292,6 +293,8 @@ class MemberRecord(_message.Message):
     assignor: _builtins.str
     away: _builtins.bool
     """A static member that left for a while: it holds nothing, and its partitions are kept for it."""
+    principal: _builtins.str
+    """Whose member it is, from level 7 on. Without it the member belongs to nobody."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -305,10 +308,11 @@ class MemberRecord(_message.Message):
         topics: _abc.Iterable[_builtins.str] | None = ...,
         assignor: _builtins.str = ...,
         away: _builtins.bool = ...,
+        principal: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "away", b"away", "client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "away", b"away", "client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "principal", b"principal", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

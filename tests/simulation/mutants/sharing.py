@@ -11,6 +11,7 @@ from minilog_broker.coordinators.coordinator_effects import Moment
 from minilog_broker.coordinators.groups import coordinator, membership
 from minilog_broker.coordinators.groups.assignors import ASSIGNORS, Assignment, Wanted, uniform_assignor
 from minilog_broker.coordinators.groups.members import Members
+from minilog_broker.coordinators.groups.presences import Speaker
 from minilog_broker.coordinators.groups.records import GroupChange
 from tests.simulation.mutants.replication import Patches
 
@@ -56,8 +57,10 @@ def confirmed_at_once() -> Patches:
     """A heartbeat is confirmed when it comes, by whoever takes itself for the coordinator."""
     request = Members.request
 
-    def mutant(self: Members, stream: object, asked: coordinator_pb2.MemberRequest, host: str, now: Moment) -> None:
-        request(self, stream, asked, host, now)
+    def mutant(
+        self: Members, stream: object, asked: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment
+    ) -> None:
+        request(self, stream, asked, speaker, now)
         presence = self._now.of_stream.get(stream)
         if presence is not None and presence.pushed_epoch:
             presence.confirmed_number = asked.number
@@ -70,12 +73,12 @@ def a_second_life() -> Patches:
     """Who comes with the instance id of a static member that lives takes over what that one has."""
     join = Members._join
 
-    def mutant(self: Members, request: coordinator_pb2.MemberRequest, host: str, now: Moment) -> Any:
+    def mutant(self: Members, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment) -> Any:
         view = self._view(request.group_id)
         other = view.of_instance(request.subscription.instance_id)
         if other is not None and other != request.member_id:
             self._around.write(membership.go_away(view, other))
-        return join(self, request, host, now)
+        return join(self, request, speaker, now)
 
     return [(Members, "_join", mutant)]
 

@@ -53,6 +53,7 @@ class Grouping(CoordinatorCluster[GroupCoordinator]):
             lambda topic: topic in self.topics,
             self.seen,
             lambda: self.allows_members,
+            lambda: True,
             self.settings,
         )
 

@@ -33,6 +33,7 @@ from minilog_broker.coordinators.coordinator_effects import (
     MemberAnswer,
 )
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
+from minilog_broker.coordinators.groups.presences import Speaker
 from minilog_broker.coordinators.groups.records import Held
 from minilog_broker.coordinators.table import LogRecord
 from tests.unit.coordinators.grouping import G, Grouping
@@ -108,7 +109,7 @@ class SimulatedMember:
 
     def deliver_request(self) -> None:
         if self.link is not None and self.link.requests:
-            self.link.coordinator.member(self.link, self.link.requests.popleft(), "host", self.world.now)
+            self.link.coordinator.member(self.link, self.link.requests.popleft(), Speaker("host"), self.world.now)
             self.world.collect()
 
     def deliver_response(self) -> None:

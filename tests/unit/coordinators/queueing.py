@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from minilog.errors import MinilogError, error_from_wire
 from minilog.partition_key import PartitionKey
@@ -12,6 +13,7 @@ from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.records import QueueKey
 from minilog_broker.replication.stable_offsets import StableOffset
+from minilog_broker.security.lease_ids import new_lease_id
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
 
 Q, T = "jobs", "program"
@@ -37,7 +39,9 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         self.begin()
 
     def make(self) -> QueueCoordinator:
-        return QueueCoordinator("__queues-3", self, self.counts.get, lambda: self.allows_queues)
+        return QueueCoordinator(
+            "__queues-3", self, self.counts.get, lambda: self.allows_queues, partial(new_lease_id, b"key")
+        )
 
     # -- leaders
 
@@ -99,6 +103,7 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         max_bytes: int = 0,
         worker: str = "w1",
         takes_dead_letters: bool = False,
+        principal: str = "User:alice",
     ) -> int:
         ticket = self.ticket()
         request = queue_pb2.LeaseRequest(
@@ -111,7 +116,7 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
             takes_dead_letters=takes_dead_letters,
         )
         self.queue_of[ticket] = queue
-        self.coordinator.lease(ticket, request, self.now)
+        self.coordinator.lease(ticket, request, self.now, principal)
         self.collect()
         self.report()
         return ticket

@@ -20,6 +20,8 @@ from minilog.groups.member import Assigned, Lost, MemberState, Revoked
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import CoordinatorState
+from minilog_broker.coordinators.groups.members import LEAVE, LEAVE_FOR_A_WHILE
+from minilog_broker.coordinators.groups.presences import Speaker
 from tests.unit.coordinators.cluster import error_of
 from tests.unit.coordinators.grouping import SETTINGS, G
 from tests.unit.coordinators.membering import MAX_POLL_INTERVAL_MS, Link, Membering, SimulatedMember, orders
@@ -52,11 +54,11 @@ def commit(
     return error_of(world.answer(ticket, coordinator_pb2.CommitOffsetsResponse))
 
 
-def refusal(world: Membering, request: coordinator_pb2.MemberRequest) -> MinilogError | None:
+def refusal(world: Membering, request: coordinator_pb2.MemberRequest, principal: str = "") -> MinilogError | None:
     """What the first message of a stream is answered."""
     link = Link(world.coordinator)
     world.links[link] = SimulatedMember(world, "stranger")
-    world.coordinator.member(link, request, "host", world.now)
+    world.coordinator.member(link, request, Speaker("host", principal), world.now)
     world.commit()
     world.collect()
     return error_from_wire(link.responses.popleft().error) if link.responses else None
@@ -120,7 +122,8 @@ class TestJoining:
 
     def test_what_most_members_ask_for_decides_the_assignor(self) -> None:
         world = Membering()
-        world.coordinator.member(link := Link(world.coordinator), joining("a", assignor="range"), "host", world.now)
+        link = Link(world.coordinator)
+        world.coordinator.member(link, joining("a", assignor="range"), Speaker("host"), world.now)
         world.links[link] = SimulatedMember(world, "a")
         world.settle(300.0)
         assert describe(world).assignor == "range"
@@ -457,3 +460,43 @@ def test_a_member_of_a_coordinator_that_loads_is_told_to_come_again(state: Coord
     error = refusal(world, joining())
     assert error is not None
     assert error.code == "COORDINATOR_LOAD_IN_PROGRESS"
+
+
+class TestWhoseMemberItIs:
+    """A member id belongs to the principal that joined with it."""
+
+    def world(self) -> Membering:
+        world = Membering()
+        alices = Link(world.coordinator)
+        world.links[alices] = SimulatedMember(world, "a")
+        world.coordinator.member(alices, joining("a", instance_id="i"), Speaker("host", "User:alice"), world.now)
+        world.settle(300.0)
+        return world
+
+    @pytest.mark.parametrize("epoch", [0, 1, LEAVE, LEAVE_FOR_A_WHILE])
+    def test_another_user_neither_joins_nor_goes_on_nor_leaves_as_it(self, epoch: int) -> None:
+        world = self.world()
+        request = joining("a")
+        request.member_epoch = epoch
+        stranger = coordinator_pb2.MemberRequest()
+        stranger.CopyFrom(request)
+        stranger.member_id = "b"
+        refused = refusal(world, request, "User:mallory")
+        assert isinstance(refused, UnknownMemberId)
+        if epoch:
+            absent = refusal(world, stranger, "User:mallory")
+            assert str(refused) == str(absent).replace("'b'", "'a'"), "as a member that is not there"
+        assert [member.member_id for member in describe(world).members] == ["a"]
+
+    def test_another_user_takes_no_place_that_is_kept_for_its_instance_id(self) -> None:
+        world = self.world()
+        leaving = joining("a", instance_id="i")
+        leaving.member_epoch = LEAVE_FOR_A_WHILE
+        refusal(world, leaving, "User:alice")
+        assert isinstance(refusal(world, joining("b", instance_id="i"), "User:mallory"), UnreleasedInstanceId)
+
+    def test_its_own_user_comes_back_also_to_the_next_coordinator(self) -> None:
+        world = self.world()
+        world.fail_over()
+        assert isinstance(refusal(world, joining("a"), "User:mallory"), UnknownMemberId)
+        assert not isinstance(refusal(world, joining("a", instance_id="i"), "User:alice"), UnknownMemberId)

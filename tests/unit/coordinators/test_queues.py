@@ -559,3 +559,28 @@ def test_the_backlog_of_a_queue_without_workers_is_known() -> None:
     world.pass_ms(1)
     world.report()
     assert world.coordinator.record_counts()[Q].fresh == 990
+
+
+def test_principals_share_the_locks_of_a_partition() -> None:
+    """Whoever leases first does not keep all others out."""
+    world = Queueing()
+    world.alter(locks="100")
+    world.has(1_000)
+    first = world.lease(100, principal="User:mallory")
+    assert len(offsets(first)) == 100, "nobody else asks"
+    waits = world.ask_to_lease(100, principal="User:alice")
+    world.settle(first, 0, 59)
+    assert len(offsets(world.lease_answer(waits))) == 50
+    assert offsets(world.lease(100, principal="User:mallory", wait_ms=0)) == list(range(150, 160))
+
+
+def test_a_principal_above_its_share_does_not_hold_up_those_behind_it() -> None:
+    world = Queueing()
+    world.alter(locks="100")
+    world.has(1_000)
+    first = world.lease(100, principal="User:mallory")
+    greedy = world.ask_to_lease(100, principal="User:mallory")
+    waits = world.ask_to_lease(100, principal="User:alice")
+    world.settle(first, 0, 39)
+    assert len(offsets(world.lease_answer(waits))) == 40
+    assert greedy not in world.answers

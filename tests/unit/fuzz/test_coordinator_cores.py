@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from minilog.errors import InvalidArgument
 from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.coordinator_effects import MemberAnswer
+from minilog_broker.coordinators.groups.presences import Speaker
 from minilog_broker.replication.replica_effects import EndMarker
 from minilog_broker.server.services.coordinator_checks import (
     check_commit,
@@ -97,7 +98,7 @@ def group(call: Callable[..., None], check: Callable[[Any], None] = check_group,
 def _member(cluster: Grouping, ticket: int, request: Any) -> None:
     """Its answers come on its stream: those are taken for the answer of the ticket."""
     check_group(request)
-    cluster.coordinator.member(ticket, request, "host", cluster.now)
+    cluster.coordinator.member(ticket, request, Speaker("host"), cluster.now)
     cluster.commit()
     told = [effect.message for effect in cluster.take(MemberAnswer) if effect.stream == ticket]
     if told and ticket not in cluster.answers:

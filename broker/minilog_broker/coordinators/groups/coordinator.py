@@ -35,7 +35,7 @@ from minilog_broker.coordinators.groups.committers import check_committer
 from minilog_broker.coordinators.groups.describing import described_members
 from minilog_broker.coordinators.groups.members import Members, Surroundings
 from minilog_broker.coordinators.groups.membership import Topics
-from minilog_broker.coordinators.groups.presences import MemberSettings
+from minilog_broker.coordinators.groups.presences import MemberSettings, Speaker
 from minilog_broker.coordinators.groups.records import (
     GroupChange,
     GroupKey,
@@ -55,7 +55,8 @@ class GroupCoordinator(PendingCoordinator[GroupKey, GroupValue, coordinator_pb2.
     """The coordinator that keeps the committed offsets of groups, and their members.
 
     `knows_topic(topic_id)`: whether this broker's image, as it is now, has the topic. `topics`: those of the image.
-    `allows_members`: whether the level of the cluster has groups with members.
+    `allows_members`: whether the level of the cluster has groups with members. `allows_principals`: whether it has
+    principals of members.
     """
 
     response = coordinator_pb2.CommitOffsetsResponse
@@ -67,22 +68,29 @@ class GroupCoordinator(PendingCoordinator[GroupKey, GroupValue, coordinator_pb2.
         knows_topic: rules.KnowsTopic,
         topics: Topics,
         allows_members: Callable[[], bool],
+        allows_principals: Callable[[], bool],
         settings: MemberSettings,
     ) -> None:
         super().__init__(name, group_codec(), log)
         self._knows_topic = knows_topic
         around = Surroundings(
-            self._table, self._write, self._answer_member, topics, allows_members, lambda: self._leader_epoch
+            self._table,
+            self._write,
+            self._answer_member,
+            topics,
+            allows_members,
+            allows_principals,
+            lambda: self._leader_epoch,
         )
         self._members = Members(settings, around)
 
     # -- members
 
-    def member(self, stream: object, request: coordinator_pb2.MemberRequest, host: str, now: Moment) -> None:
+    def member(self, stream: object, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment) -> None:
         """MemberResponses, as they come, on `stream`; a refusal is the last."""
         try:
             self._require_active(request.coordinator_epoch)
-            self._members.request(stream, request, host, now)
+            self._members.request(stream, request, speaker, now)
         except MinilogError as error:
             self._members.stream_ended(stream)
             self._answer(stream, request.group_id, self._refusal(coordinator_pb2.MemberResponse, error))

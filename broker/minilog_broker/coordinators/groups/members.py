@@ -45,6 +45,7 @@ from minilog_broker.coordinators.groups.presences import (
     MemberSettings,
     Presence,
     Presences,
+    Speaker,
     asks_for,
     check_names,
     member_of,
@@ -61,13 +62,15 @@ _PROOF = Change(GroupKey(""), None)  # changes nothing
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What members need of their coordinator. `write` raises a MinilogError where it wrote nothing. `answer` goes to a
-    stream. `allows_members`: whether the level of the cluster has them. `coordinator_epoch`: of the term."""
+    stream. `allows_members`: whether the level of the cluster has them. `allows_principals`: whether
+    it has principals of members. `coordinator_epoch`: of the term."""
 
     table: GroupTable
     write: Callable[[Sequence[GroupChange]], None]
     answer: Callable[[object, coordinator_pb2.MemberResponse], None]
     topics: membership.Topics
     allows_members: Callable[[], bool]
+    allows_principals: Callable[[], bool]
     coordinator_epoch: Callable[[], int]
 
 
@@ -124,16 +127,16 @@ class Members:
 
     # -- what members say
 
-    def request(self, stream: object, request: coordinator_pb2.MemberRequest, host: str, now: Moment) -> None:
+    def request(self, stream: object, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment) -> None:
         """Take a message of a stream. Raises a MinilogError, which ends the stream."""
         log_end = self._table.end_offset
         presence = self._now.of_stream.get(stream)
         if presence is None:
-            presence = self._open(stream, request, host, now)
+            presence = self._open(stream, request, speaker, now)
         elif (presence.group, presence.member_id) != (request.group_id, request.member_id):
             raise InvalidArgument(f"the stream is of member '{presence.member_id}' of group '{presence.group}' alone")
         else:
-            self._carry_out(presence, request, host, now)
+            self._carry_out(presence, request, speaker, now)
         presence.heard_ms = now.ms
         self._now.heartbeats.note(presence, stream, request.number, log_end)
         self._look_from(now)
@@ -145,12 +148,15 @@ class Members:
         if presence is not None and presence.stream is stream:
             presence.stream = None
 
-    def _open(self, stream: object, request: coordinator_pb2.MemberRequest, host: str, now: Moment) -> Presence:
+    def _open(self, stream: object, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment) -> Presence:
         """The first message of a stream."""
         group, member_id = request.group_id, request.member_id
         check_names(request)
+        former = self._table.get(GroupKey(group, part=Part.MEMBER, member_id=member_id))
+        if isinstance(former, Member) and not former.is_of(speaker.principal):
+            raise _unknown(group, member_id)
         if request.member_epoch == 0:
-            presence = self._join(request, host, now)
+            presence = self._join(request, speaker, now)
         else:
             presence = self._again(request)
         if presence.stream is not None:
@@ -161,13 +167,13 @@ class Members:
         self._now.of_stream[stream] = presence
         if request.member_epoch != 0:
             presence.pushed_epoch = max(0, request.member_epoch)  # what was pushed on the stream before may be lost
-            self._carry_out(presence, request, host, now)
+            self._carry_out(presence, request, speaker, now)
             held = self._table.committed_value(_held_key(group, member_id))
             if isinstance(held, Held) and held.member_epoch > request.member_epoch >= 0:
                 self._push(presence, held, now)
         return presence
 
-    def _join(self, request: coordinator_pb2.MemberRequest, host: str, now: Moment) -> Presence:
+    def _join(self, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment) -> Presence:
         """It holds nothing. A member that is known under this id does not any more, either (Kafka refused one that came
         back: KAFKA-19233)."""
         if not self._around.allows_members():
@@ -179,8 +185,12 @@ class Members:
             raise InvalidArgument("a member that joins says what it subscribes to")
         self._check_assignor(request.subscription.assignor)
         view = self._view(request.group_id)
-        member_id, member = request.member_id, member_of(request, host)
+        member_id, member = request.member_id, self._member(request, speaker)
         other = view.of_instance(member.instance_id)
+        if other is not None and not view.members[other].is_of(speaker.principal):
+            raise UnreleasedInstanceId(
+                f"group '{view.name}': instance id '{member.instance_id}' is of another user's member: choose another"
+            )
         if other is not None and other != member_id and not view.members[other].is_away:
             raise UnreleasedInstanceId(
                 f"group '{view.name}': instance id '{member.instance_id}' is of member '{other}', which has not left: "
@@ -225,7 +235,12 @@ class Members:
             )
         return presence
 
-    def _carry_out(self, presence: Presence, request: coordinator_pb2.MemberRequest, host: str, now: Moment) -> None:
+    def _member(self, request: coordinator_pb2.MemberRequest, speaker: Speaker) -> Member:
+        return member_of(request, speaker.host, speaker.principal if self._around.allows_principals() else "")
+
+    def _carry_out(
+        self, presence: Presence, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment
+    ) -> None:
         """What a message of a known member changes."""
         if presence.farewell is not None:
             return
@@ -239,16 +254,18 @@ class Members:
                 f"epoch {held.member_epoch} here"
             )
         if request.HasField("subscription"):
-            self._resubscribe(presence, request, host, now)
+            self._resubscribe(presence, request, speaker, now)
         if changes := membership.carries_out(presence.group, presence.member_id, held, request.member_epoch):
             self._around.write(changes)
             if not self._held(presence).revoking:
                 presence.revoking_since_ms = math.inf
             self._unsettle(presence.group, now, wants_target=False)
 
-    def _resubscribe(self, presence: Presence, request: coordinator_pb2.MemberRequest, host: str, now: Moment) -> None:
+    def _resubscribe(
+        self, presence: Presence, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment
+    ) -> None:
         before = self._table.get(GroupKey(presence.group, part=Part.MEMBER, member_id=presence.member_id))
-        member = member_of(request, host)
+        member = self._member(request, speaker)
         if not isinstance(before, Member) or before == member:
             return
         self._check_assignor(member.assignor)

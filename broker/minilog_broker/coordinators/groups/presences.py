@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from minilog.errors import InvalidArgument
 from minilog.v1 import coordinator_pb2
@@ -41,6 +42,13 @@ class MemberSettings:
         bearable_ms = members * 1_000 // MOST_HEARTBEATS_PER_S
         longest_ms = self.session_timeout_ms // LEAST_HEARTBEATS_PER_SESSION
         return max(self.heartbeat_interval_ms, min(bearable_ms, longest_ms))
+
+
+class Speaker(NamedTuple):
+    """Who speaks on a stream: the host, and the principal."""
+
+    host: str
+    principal: str = ""
 
 
 @dataclass(slots=True)
@@ -146,7 +154,7 @@ def asks_for(member: Member) -> tuple[object, ...]:
     return member.topics, member.rack, member.assignor, member.instance_id
 
 
-def member_of(request: coordinator_pb2.MemberRequest, host: str) -> Member:
+def member_of(request: coordinator_pb2.MemberRequest, host: str, principal: str) -> Member:
     """What a member says of itself."""
     wanted = request.subscription
     return Member(
@@ -157,6 +165,7 @@ def member_of(request: coordinator_pb2.MemberRequest, host: str) -> Member:
         wanted.rebalance_timeout_ms,
         request.client.client_id,
         host,
+        principal=principal,
     )
 
 

@@ -75,7 +75,8 @@ class GroupEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member's own description. `is_away`: a static member that left for a while, and holds nothing."""
+    """A member's own description. `is_away`: a static member that left for a while, and holds nothing. `principal`:
+    whose member it is, empty where nobody knows."""
 
     topics: tuple[str, ...]
     instance_id: str = ""
@@ -85,6 +86,11 @@ class Member:
     client_id: str = ""
     client_host: str = ""
     is_away: bool = False
+    principal: str = ""
+
+    def is_of(self, principal: str) -> bool:
+        """Whether the principal may speak for it."""
+        return self.principal in ("", principal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +203,7 @@ def _member_record(value: Member) -> records_pb2.MemberRecord:
         topics=value.topics,
         assignor=value.assignor,
         away=value.is_away,
+        principal=value.principal,
     )
 
 
@@ -210,6 +217,7 @@ def _member(record: records_pb2.MemberRecord) -> Member:
         record.client_id,
         record.client_host,
         record.away,
+        record.principal,
     )
 
 

@@ -43,12 +43,18 @@ NOTHING = -1  # a producer id that no producer has: the key of an empty record
 
 
 class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.SettleRequest]):
-    """The coordinator that leases the records of queues. `allows_queues`: whether the level of the cluster has them."""
+    """The coordinator that leases the records of queues. `allows_queues`: whether the level of the cluster has them.
+    `new_lease_id(number, principal)`: the id of a lease (security/lease_ids.py)."""
 
     response = queue_pb2.SettleResponse
 
     def __init__(
-        self, name: str, log: OwnLog, partition_count: PartitionCount, allows_queues: Callable[[], bool]
+        self,
+        name: str,
+        log: OwnLog,
+        partition_count: PartitionCount,
+        allows_queues: Callable[[], bool],
+        new_lease_id: Callable[[int, str], int],
     ) -> None:
         super().__init__(name, queue_codec(), log)
         self._allows_queues = allows_queues
@@ -60,7 +66,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             self._write,
             self._answer,
             self._effects.append,
-            lambda: self._table.end_offset + 1,
+            lambda principal: new_lease_id(self._table.end_offset + 1, principal),
             lambda: self._leader_epoch,
             lambda: self._log.is_busy,
         )
@@ -70,12 +76,12 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
     # -- leases
 
-    def lease(self, ticket: object, request: queue_pb2.LeaseRequest, now: Moment) -> None:
-        """LeaseResponse."""
+    def lease(self, ticket: object, request: queue_pb2.LeaseRequest, now: Moment, principal: str = "") -> None:
+        """LeaseResponse. The lease belongs to the principal."""
         try:
             self._require_active(request.coordinator_epoch)
             self._require_level()
-            self._leasing.lease(ticket, request, now)
+            self._leasing.lease(ticket, request, now, principal)
         except MinilogError as error:
             self._answer(ticket, request.queue, self._refusal(queue_pb2.LeaseResponse, error))
 

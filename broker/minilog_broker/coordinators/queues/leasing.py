@@ -27,7 +27,7 @@ from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, Moment, RecordsExpired
 from minilog_broker.coordinators.queues import partition_queue
 from minilog_broker.coordinators.queues.alone import Alone, Holder
-from minilog_broker.coordinators.queues.locks import LeaseName, Locks
+from minilog_broker.coordinators.queues.locks import LeaseName, Locks, Owner
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue, Wanted
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueKey
@@ -45,15 +45,16 @@ _DELAYED = (RangeState.READY, RangeState.DEAD)
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What leases need of their coordinator. `write` raises a MinilogError where it wrote nothing. Then the term may be
-    over. `answer`: a ticket, the queue that the answer rests on, the message. `next_lease_id`: never used before in
-    this log. `coordinator_epoch`: of the term. `is_busy`: whether a batch of the log is on its way."""
+    over. `answer`: a ticket, the queue that the answer rests on, the message. `next_lease_id`: of a principal,
+    never used before in this log. `coordinator_epoch`: of the term. `is_busy`: whether a batch of the log is on its
+    way."""
 
     view: QueueView
     locks: Locks
     write: Callable[[Sequence[QueueChange]], None]
     answer: Callable[[object, str, Message], None]
     emit: Callable[[CoordinatorEffect], None]
-    next_lease_id: Callable[[], int]
+    next_lease_id: Callable[[str], int]
     coordinator_epoch: Callable[[], int]
     is_busy: Callable[[], bool]
 
@@ -121,9 +122,9 @@ class Leasing:
 
     # -- calls
 
-    def lease(self, ticket: object, request: queue_pb2.LeaseRequest, now: Moment) -> None:
+    def lease(self, ticket: object, request: queue_pb2.LeaseRequest, now: Moment, principal: str) -> None:
         """Answer the call now, or let it wait. Raises UnknownTopicId, and what writing raises."""
-        call = WaitingLease(ticket, request, now.ms, now.ms + request.max_wait_ms)
+        call = WaitingLease(ticket, request, now.ms, now.ms + request.max_wait_ms, principal)
         self._begin_queue(request)
         if self._around.is_busy() and request.max_wait_ms:
             self._calls.add(call)
@@ -148,15 +149,16 @@ class Leasing:
 
     def _lease_now(self, call: WaitingLease, now: Moment) -> Grant:
         """Lease what there is, and answer. Without ranges nothing is changed."""
-        request, lease_id = call.request, self._around.next_lease_id()
-        grant = self._leased(request, lease_id, now)
+        request, lease_id = call.request, self._around.next_lease_id(call.principal)
+        grant = self._leased(call, lease_id, now)
         if not grant.ranges:
             return grant
         self._around.write(grant.changes)
         settings = self._view.settings(request.queue)
         lock_ms = settings.lock_duration_ms
         name = LeaseName(request.queue, lease_id)
-        self._around.locks.given(name, now.ms + lock_ms, request.worker_id, (change.key for change in grant.changes))
+        owner = Owner(request.worker_id, call.principal)
+        self._around.locks.given(name, now.ms + lock_ms, owner, (change.key for change in grant.changes))
         if grant.is_alone:
             self._alone.began(Holder(request.queue, request.worker_id), name, now.ms, lock_ms)
         response = queue_pb2.LeaseResponse(
@@ -176,8 +178,9 @@ class Leasing:
                 self.redelivered[key] += part.last_offset + 1 - part.first_offset
         return grant
 
-    def _leased(self, request: queue_pb2.LeaseRequest, lease_id: int, now: Moment) -> Grant:
+    def _leased(self, call: WaitingLease, lease_id: int, now: Moment) -> Grant:
         """What one lease changes, and its ranges. Partitions come in turn, so that none waits for another."""
+        request = call.request
         settings, holder = self._view.settings(request.queue), Holder(request.queue, request.worker_id)
         if self._alone.is_held_by(holder, now.ms):
             return Grant(is_held_back=True)
@@ -192,6 +195,9 @@ class Leasing:
         grant, taken = Grant([], [], is_alone=alone is not None), 0
         for key, state, stable in sources:
             most = min(left_records, max(not grant.ranges, left_bytes // max(1, stable.record_bytes)))
+            most = min(most, self._room(call, state, settings.max_record_locks))
+            if most <= 0:
+                continue
             wanted = Wanted(
                 lease_id,
                 most,
@@ -232,6 +238,17 @@ class Leasing:
             if offset is not None:
                 return place, offset
         return 0, None
+
+    def _room(self, call: WaitingLease, state: PartitionQueue, max_locks: int) -> int:
+        """How many more locks of a partition this principal may have. Principals that hold leases of the queue, or wait
+        for some, have equal shares."""
+        queue, waiting = call.request.queue, {kind.principal for kind in self._calls.kinds(call.request.queue)}
+        principals = self._around.locks.principals(queue) | waiting | {call.principal}
+        if len(principals) == 1:
+            return max_locks
+        leases = ((part.lease_id, part.count) for part in state.ranges if part.state is RangeState.LEASED)
+        held = self._around.locks.held_by(call.principal, queue, leases)
+        return max(1, max_locks // len(principals)) - held
 
     def serve(self, queue: str, now: Moment) -> None:
         """Lease to the calls that wait, now or when the batch on its way is committed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -22,14 +23,24 @@ class LeaseName(NamedTuple):
     lease_id: int
 
 
+class Owner(NamedTuple):
+    """The worker that has a lease, and the principal that it belongs to."""
+
+    worker_id: str
+    principal: str
+
+
 class Locks:
-    """By lease: when its lock ends, and the worker that has it, as far as this coordinator knows it."""
+    """By lease: when its lock ends, and the worker and the principal that have it, as far as this coordinator knows
+    them."""
 
     def __init__(self) -> None:
         self._ends: dict[LeaseName, float] = {}
         self._workers: dict[LeaseName, str] = {}
         self._of_worker: dict[tuple[str, str], set[LeaseName]] = {}
         self._named: set[LeaseName] = set()
+        self._principals: dict[LeaseName, str] = {}
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # leases by queue and principal
         self._keys: dict[LeaseName, set[QueueKey]] = {}
         self._heap: list[tuple[float, LeaseName]] = []
 
@@ -38,13 +49,16 @@ class Locks:
         self._workers.clear()
         self._of_worker.clear()
         self._named.clear()
+        self._principals.clear()
+        self._counts.clear()
         self._keys.clear()
         self._heap.clear()
 
-    def given(self, name: LeaseName, ends_ms: float, worker_id: str, keys: Iterable[QueueKey]) -> None:
+    def given(self, name: LeaseName, ends_ms: float, owner: Owner, keys: Iterable[QueueKey]) -> None:
         """A worker got a lease, with records of these partitions."""
-        self._workers[name] = worker_id
-        self._of_worker.setdefault((name.queue, worker_id), set()).add(name)
+        self._workers[name], self._principals[name] = owner
+        self._of_worker.setdefault((name.queue, owner.worker_id), set()).add(name)
+        self._counts[name.queue][owner.principal] += 1
         self.give_back(name, ends_ms, keys)
 
     def give_back(self, name: LeaseName, ends_ms: float, keys: Iterable[QueueKey]) -> None:
@@ -77,6 +91,13 @@ class Locks:
         held.discard(name)
         if not held:
             self._of_worker.pop(worker, None)
+        if (principal := self._principals.pop(name, None)) is not None:
+            counts = self._counts[name.queue]
+            counts[principal] -= 1
+            if not counts[principal]:
+                del counts[principal]
+            if not counts:
+                del self._counts[name.queue]
 
     def __contains__(self, name: LeaseName) -> bool:
         return name in self._ends
@@ -95,6 +116,15 @@ class Locks:
     def worker(self, name: LeaseName) -> str:
         """Empty where an earlier coordinator gave the lease."""
         return self._workers.get(name, "")
+
+    def principals(self, queue: str) -> set[str]:
+        """Those that hold leases of the queue."""
+        return set(self._counts.get(queue, ()))
+
+    def held_by(self, principal: str, queue: str, leases: Iterable[tuple[int, int]]) -> int:
+        """How many records of these leases, each with its count, the principal holds."""
+        of = self._principals
+        return sum(count for lease_id, count in leases if of.get(LeaseName(queue, lease_id)) == principal)
 
     def ended(self, now_ms: float) -> list[LeaseName]:
         """The leases whose locks have ended, and are not forgotten."""

@@ -21,6 +21,7 @@ class WaitingLease:
     request: queue_pb2.LeaseRequest
     began_ms: float
     deadline_ms: float
+    principal: str = ""
     is_over: bool = False
 
     @property
@@ -29,14 +30,15 @@ class WaitingLease:
 
     @property
     def kind(self) -> CallKind:
-        return CallKind(self.topics, self.request.takes_dead_letters)
+        return CallKind(self.topics, self.request.takes_dead_letters, self.principal)
 
 
 class CallKind(NamedTuple):
-    """Calls of one kind wait for the same records: what the first of them does not get, no other one gets."""
+    """Calls of one kind wait for the same records and locks: what the first of them does not get, no other one gets."""
 
     topics: tuple[bytes, ...]
     takes_dead_letters: bool
+    principal: str = ""
 
 
 class WaitingLeases:

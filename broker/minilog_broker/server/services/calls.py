@@ -17,6 +17,7 @@ from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.controller.controller import Controller
 from minilog_broker.coordinators.coordinator import Coordinator
 from minilog_broker.coordinators.coordinator_effects import Moment
+from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.shells.controller_shell import ControllerShell, Decision
 from minilog_broker.server.shells.coordinator_shell import CoordinatorShell
 from minilog_broker.server.shells.coordinators import Coordinators
@@ -102,15 +103,45 @@ def coordinator_call(
     """A call that a coordinator answers. Errors of `check` and `find` become answers before."""
 
     async def answer(service: HasCoordinators, request: Request) -> Response:
-        coordinators = service.coordinators
-        try:
-            check(request)
-            shell = find(coordinators, request)
-        except MinilogError as error:
-            return kind(error=wire_error(error))
-        return await shell.ask(kind, lambda ticket: ask(shell.core, ticket, request, coordinators.moment()))
+        return await _answered(service, request, find, kind, ask, check)
 
     return unary(answer)
+
+
+async def _answered(
+    service: HasCoordinators,
+    request: Request,
+    find: Callable[[Coordinators, Request], CoordinatorShell[Core]],
+    kind: type[Response],
+    ask: Ask[Core, Request],
+    check: Callable[[Request], None],
+) -> Response:
+    coordinators = service.coordinators
+    try:
+        check(request)
+        shell = find(coordinators, request)
+    except MinilogError as error:
+        return kind(error=wire_error(error))
+    return await shell.ask(kind, lambda ticket: ask(shell.core, ticket, request, coordinators.moment()))
+
+
+def callers_call(
+    find: Callable[[Coordinators, Request], CoordinatorShell[Core]],
+    kind: type[Response],
+    ask: Callable[[Core, object, Request, Moment, str], None],
+    check: Callable[[Request], None],
+) -> UnaryCall[Request, Response]:
+    """The same, and the core hears whose call it is."""
+
+    async def call(service: HasCoordinators, request: Request, context: Caller) -> Response:
+        principal = str(context.principal)
+
+        def of_caller(core: Core, ticket: object, asked: Request, now: Moment) -> None:
+            ask(core, ticket, asked, now, principal)
+
+        return await _answered(service, request, find, kind, of_caller, check)
+
+    return cast("UnaryCall[Request, Response]", call)
 
 
 def listing(

@@ -10,6 +10,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
+from minilog_broker.coordinators.groups.presences import Speaker
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.clients.streams import pump
@@ -76,7 +77,8 @@ class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
                 if coordinator is None:
                     check_group(received.message)
                     coordinator = self.coordinators.of_group(received.message.group_id)
-                coordinator.member(stream, received.message, context.caller.host)
+                speaker = Speaker(context.caller.host, str(context.caller.principal))
+                coordinator.member(stream, received.message, speaker)
             except MinilogError as error:
                 stream.put(coordinator_pb2.MemberResponse(error=wire_error(error)))
 

@@ -38,6 +38,7 @@ from minilog_broker.coordinators.coordinator_effects import (
 )
 from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
+from minilog_broker.coordinators.groups.presences import Speaker
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
@@ -300,10 +301,10 @@ class PendingShell(CoordinatorShell[_PendingCore]):
 class GroupShell(PendingShell[GroupCoordinator]):
     """A coordinator of groups: answers members on their streams."""
 
-    def member(self, stream: MemberStream, request: coordinator_pb2.MemberRequest, host: str) -> None:
+    def member(self, stream: MemberStream, request: coordinator_pb2.MemberRequest, speaker: Speaker) -> None:
         """The next message of a member's stream."""
         self.is_wanted()
-        self.core.member(stream, request, host, self._around.moment())
+        self.core.member(stream, request, speaker, self._around.moment())
         self.run()
 
     def member_stream_ended(self, stream: MemberStream) -> None:

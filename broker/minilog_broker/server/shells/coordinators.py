@@ -25,6 +25,7 @@ from minilog_broker.coordinators.kinds import GROUPS, QUEUES, TRANSACTIONS, Coor
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.levels import GROUP_MEMBERS_LEVEL, QUEUES_LEVEL, ClusterLevel
 from minilog_broker.replication.replica_effects import BeganToLead, LeadershipEffect
+from minilog_broker.server.access.lease_owners import LeaseOwners
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.shells.coordinator_shell import (
     CoordinatorShell,
@@ -112,6 +113,7 @@ class Coordinators:
             member_settings,
             topics.partition_count,
             lambda: level.allows(QUEUES_LEVEL),
+            LeaseOwners(image).new_lease_id,
         )
         self._transactions = CoordinatorsOf(TRANSACTIONS, TransactionShell, parts, around)
         self._groups = CoordinatorsOf(GROUPS, GroupShell, parts, around)
