@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import pathlib
@@ -21,6 +20,7 @@ from minilog.errors import (
     MinilogError,
     error_from_wire,
 )
+from minilog.net.running_time import running_within
 from minilog.net.runtime import Runtime
 from minilog.net.session_channel import SessionChannel
 from minilog.net.sessions import Sessions
@@ -156,7 +156,7 @@ class ClientSecurity:
         Raises MinilogError."""
         channel = self._runtime.open_channel(address, ChannelSecurity(self._files))
         try:
-            async with asyncio.timeout(_EXCHANGE_S):
+            async with running_within(_EXCHANGE_S):
                 return await self._converse(channel)
         except TimeoutError:
             raise BrokerNotAvailable(f"the broker at {address[0]}:{address[1]} did not answer in time") from None

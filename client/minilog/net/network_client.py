@@ -36,6 +36,7 @@ from minilog.net.home import Home
 from minilog.net.metadata_cache import CachedTopic, MetadataCache, metadata_request
 from minilog.net.offsets_query import OffsetsQuery
 from minilog.net.reachability import Reachability, connect_failure
+from minilog.net.running_time import RunningTime, running_within
 from minilog.net.runtime import Runtime, now_s
 from minilog.types import OffsetSpec, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
@@ -143,13 +144,13 @@ class NetworkClient:
         if self.cache.reachability.stream_reason(address) is None:
             self._told_not_connected -= {(address, False), (address, True)}
 
-    async def _find_reason(self, address: Address, within_s: float) -> None:
+    async def _find_reason(self, address: Address, within_s: float, otherwise: str) -> None:
         """Find out and note why there was no connection within `within_s`. gRPC gives the reason only with a failed
         call, so this makes one. Raises AuthenticationFailed, AuthorizationFailed."""
         request = metadata_request(self.identity, [])
         answer = await self.call(address, lambda channel: _get_metadata(request, channel, _REASON_S))
         if answer is None and self.cache.reachability.reason(address) is None and within_s >= _REASON_S:
-            self.cache.reachability.failed(address, f"no connection within {within_s:g} s")
+            self.cache.reachability.failed(address, otherwise)
 
     def _tell_not_connected(self, address: Address) -> None:
         """Warn once of each port of a broker that this client cannot connect to, until it has all its connections."""
@@ -237,11 +238,12 @@ class NetworkClient:
         """Whether this client gets a connection to the broker within `within_s`, and the broker accepts its identity.
 
         Raises AuthenticationFailed."""
+        left: RunningTime | None = None
         try:
-            async with asyncio.timeout(max(0.001, within_s)):
+            async with running_within(max(0.001, within_s)) as left:
                 await self.channel(address).channel_ready()
         except TimeoutError:
-            await self._find_reason(address, within_s)
+            await self._find_reason(address, within_s, f"no connection {left}")
             return False
         except grpc.aio.AioRpcError as error:
             refusal = self._security.refusal(address, error)

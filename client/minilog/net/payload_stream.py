@@ -7,13 +7,13 @@ has a connection of its own (stream_connection.py). So TCP's flow control is the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError
 
 from minilog.errors import CorruptMessage, MinilogError, error_from_wire
+from minilog.net.running_time import RunningTime, running_within
 from minilog.net.stream_connection import ConnectionEnded, StreamConnection
 from minilog.net.stream_frames import Frame, FrameKind
 from minilog.stream_messages import Framing, StreamMessage, StreamMethod
@@ -165,8 +165,9 @@ async def _welcomed(connection: StreamConnection) -> None:
 
 async def opened_within(opening: Awaitable[OpenedStream], within_s: float) -> OpenedStream:
     """The opened stream. Raises TimeoutError, with the reason, if it is not open within `within_s`."""
+    left: RunningTime | None = None
     try:
-        async with asyncio.timeout(within_s):  # wait_for may drop a cancellation (Python 3.11)
+        async with running_within(within_s) as left:
             return await opening
     except TimeoutError:
-        raise TimeoutError(f"no connection within {within_s:g} s") from None
+        raise TimeoutError(f"no connection {left}") from None

@@ -3,7 +3,7 @@
 Each side sends at least one message every keep-alive period: session.keepalive.ms, or the heartbeat interval of a
 group's member. If the other side is silent for two of these periods, a side doubts the stream. If it is silent for
 five, the side drops the stream and its connection, because a cut link shows only as silence. If the side's own check is
-late, it counts the silence from zero.
+late, its event loop stood still meanwhile: that time does not count, and after a long one it counts from zero.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Silence:
     def is_too_long(self, now: float) -> bool:
         """Whether the silence is too long. The caller asks this every keep-alive period."""
         limit_ms = _SILENT_KEEPALIVES * self._period_ms
-        late = now - self._looked_ms > self._period_ms + limit_ms / 4
+        late_ms = now - self._looked_ms - self._period_ms
+        late = late_ms > limit_ms / 4
         self._looked_ms = now
-        if late:
-            self._heard_ms = now
+        self._heard_ms = now if late else self._heard_ms + max(0.0, late_ms)
         first_limit_ms = max(_OPENING_MS, _DOUBTED_KEEPALIVES * self._period_ms)
         return now - self._heard_ms > (limit_ms if self._has_heard else first_limit_ms)
 
