@@ -101,7 +101,7 @@ def test_a_file_that_is_damaged_or_of_a_later_version_changes_nothing(tmp_path: 
         text = file.read_text()
         for wrong, words in (
             (text.replace('"topics": []', '"topics": [ 1]'), "is damaged"),
-            (text.replace('"version": 1', '"version": 9', 1), "reads version 1"),
+            (text.replace('"version": 2', '"version": 9', 1), "reads versions 1 to 2"),
             (text[:40], "is no whole backup"),
         ):
             bad = tmp_path / "bad.json"
