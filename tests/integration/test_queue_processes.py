@@ -82,9 +82,13 @@ class TestTheJudge:
         assert judged(story("a", *first)).ends == {"accepted, perhaps": 1}
         assert judged(story("a", *first), ACCEPTED).wrong == []
 
-    def test_one_delivery_to_two_workers_is_wrong(self) -> None:
+    def test_one_delivery_to_two_workers_at_once_is_wrong(self) -> None:
+        first = story("a", event("handed", 16.0, 2, until_s=21.0))
+        assert judged(first, ACCEPTED).wrong == ["(0, 0), delivery 2 to b at 20.000: a had it until 21.000"]
+
+    def test_a_lease_that_is_not_counted_gives_its_number_to_the_next(self) -> None:
         first = story("a", event("handed", 1.0, 2, until_s=6.0))
-        assert judged(first, ACCEPTED).wrong == ["(0, 0), delivery 2 to b at 20.000: a got the same delivery"]
+        assert judged(first, ACCEPTED).wrong == []
 
     def test_deliveries_that_are_numbered_backwards_are_wrong(self) -> None:
         first = story("a", event("handed", 30.0, 1, until_s=35.0))
