@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from minilog.net.stream_frames import PREAMBLE, Frame, FrameKind, FrameReader, SharedMemory, frame_buffers
+from minilog.net.stream_frames import FRAME_BYTES, PREAMBLE, Frame, FrameKind, FrameReader, SharedMemory, frame_buffers
 from minilog.record_batch.header import Buffer
 
 # If more unsent bytes than the first number are in this process, a sender waits until the second number is left. Small
@@ -75,11 +75,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         frames = self._reader.filled(nbytes)
         if frames:
-            self._frames.extend(frames)
-            self._queued_bytes += sum(len(frame.body) for frame in frames)
-            if self._queued_bytes > self._window_bytes and not self._is_reading_paused and not self._is_closing:
-                self._is_reading_paused = True
-                self._of_transport().pause_reading()
+            self._queue(frames)
             _wake(self._frame_waiter)
         else:
             self._partly()
@@ -132,13 +128,20 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     async def frame(self) -> Frame:
         """The next frame. Raises ConnectionEnded if no frame comes any more, CorruptMessage if bytes are no frame."""
+        if not self._frames and self._reader.has_more:
+            await asyncio.sleep(0)  # others have their turn between two pieces of an arrival of many frames
+            self._queue(self._reader.more())
+            if self._reader.failure is not None:
+                self._read_no_more(self._reader.failure)
         while not self._frames:
             if self._unreadable is not None:
                 raise self._unreadable
             self._frame_waiter = self._loop.create_future()
             await self._frame_waiter
         frame = self._frames.popleft()
-        self._queued_bytes -= len(frame.body)
+        self._queued_bytes -= FRAME_BYTES + len(frame.body)
+        if self._reader.has_more:
+            return frame
         if self._is_reading_paused and self._queued_bytes <= self._window_bytes // 2 and not self._is_closing:
             self._is_reading_paused = False
             self._of_transport().resume_reading()
@@ -190,6 +193,15 @@ class StreamConnection(asyncio.BufferedProtocol):
     def _of_transport(self) -> asyncio.Transport:
         assert self._transport is not None, "asyncio makes the connection before anybody uses it"
         return self._transport
+
+    def _queue(self, frames: list[Frame]) -> None:
+        """Hold frames for the owner. Stop reading where that is too much, or where an arrival has more of them."""
+        self._frames.extend(frames)
+        self._queued_bytes += sum(FRAME_BYTES + len(frame.body) for frame in frames)
+        is_full = self._queued_bytes > self._window_bytes or self._reader.has_more
+        if is_full and not self._is_reading_paused and not self._is_closing:
+            self._is_reading_paused = True
+            self._of_transport().pause_reading()
 
     def _end(self, reason: str) -> None:
         """End the connection: no bytes come or go any more."""

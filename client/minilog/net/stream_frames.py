@@ -32,6 +32,8 @@ LAYOUT_VERSION = 1
 PREAMBLE = b"minilog" + bytes([LAYOUT_VERSION])
 HEAD = struct.Struct("<IB3x")
 SMALL_BYTES = 16 << 10  # a body up to this size is copied, because a buffer of its own would cost more
+FRAME_BYTES = 200  # what a frame takes beside its body: the objects, and its head
+MOST_FRAMES = 256  # cut at once: an arrival has up to 32,768 empty ones
 SHARED_BYTES = 256 << 10  # the most bytes of one arrival; as a rule a socket's buffer has less
 STRANGERS_BYTES = 64 << 10  # the longest frame before the hello is answered
 
@@ -86,11 +88,22 @@ class FrameReader:
         self._body: memoryview | None = None
         self._body_bytes = 0  # the received bytes of that body
         self._has_begun = False
+        self._uncut = b""  # whole frames among them: an arrival had more than MOST_FRAMES
 
     @property
     def partial_bytes(self) -> int:
         """The received bytes of a frame that is not whole yet."""
-        return len(self._rest) if self._body is None else self._body_bytes
+        return len(self._uncut) + (len(self._rest) if self._body is None else self._body_bytes)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `more` has frames. The caller must not read any more until it has none."""
+        return bool(self._uncut)
+
+    def more(self) -> list[Frame]:
+        """The next frames of an arrival that had more than MOST_FRAMES."""
+        came, self._uncut = self._uncut, b""
+        return self._frames_in(memoryview(came))
 
     def buffer(self) -> memoryview:
         """The memory for the next bytes. The caller calls `filled` before another connection asks for its buffer."""
@@ -111,10 +124,13 @@ class FrameReader:
                 return []
             body, self._body = self._body, None
             return [Frame(self._kind, body)]
-        end, frames = len(self._rest) + count, list[Frame]()
-        self._rest = b""
+        end, self._rest = len(self._rest) + count, b""
+        return self._frames_in(self._shared[:end])
+
+    def _frames_in(self, came: memoryview) -> list[Frame]:
+        frames = list[Frame]()
         try:
-            self._cut(self._shared[:end], frames)
+            self._cut(came, frames)
         except CorruptMessage as error:
             self.failure = error
         return frames
@@ -133,6 +149,9 @@ class FrameReader:
             length, number = HEAD.unpack_from(came, position)
             kind = self._kind_of(number, length)
             start, stop = position + HEAD.size, position + HEAD.size + length
+            if len(frames) == MOST_FRAMES:
+                self._uncut = bytes(came[position:end])
+                return
             if stop <= end:
                 frames.append(Frame(kind, _own(came[start:stop])))
                 position = stop

@@ -13,7 +13,7 @@ from minilog.errors import MinilogError
 from minilog.net.payload_stream import OpenedStream, open_stream, opened_within
 from minilog.net.stream import DuplexStream, Silence
 from minilog.net.stream_connection import StreamConnection
-from minilog.net.stream_frames import FrameKind
+from minilog.net.stream_frames import FRAME_BYTES, FrameKind
 from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import data_pb2
 from tests.simulation.machines.loop import VirtualLoop
@@ -217,7 +217,7 @@ def test_what_is_sent_when_a_sign_of_life_is_due_takes_its_place() -> None:
         return here.held_bytes
 
     with contextlib.closing(VirtualLoop()) as loop:
-        assert loop.run_until_complete(count()) == len(b"".join(map(bytes, PRODUCE.request.parts(ONE))))
+        assert loop.run_until_complete(count()) == FRAME_BYTES + len(b"".join(map(bytes, PRODUCE.request.parts(ONE))))
 
 
 def test_a_side_that_sends_is_not_silent() -> None:

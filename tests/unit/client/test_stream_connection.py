@@ -10,7 +10,7 @@ import pytest
 
 from minilog.errors import CorruptMessage
 from minilog.net.stream_connection import ConnectionEnded
-from minilog.net.stream_frames import FrameKind
+from minilog.net.stream_frames import FRAME_BYTES, MOST_FRAMES, FrameKind
 from tests.unit.wires import connection, joined
 
 KIB = 1 << 10
@@ -39,7 +39,7 @@ def test_a_side_that_takes_nothing_is_sent_no_more_than_its_window() -> None:
         writing = asyncio.ensure_future(sender.drained())
         await turns(200)
         assert not writing.done()
-        assert 100 * KIB < taker.held_bytes <= 150 * KIB
+        assert 100 * KIB < taker.held_bytes <= 150 * KIB + 16 * FRAME_BYTES
         assert sender.unsent_bytes > 700 * KIB
         for _ in range(100):
             assert len((await taker.frame()).body) == 10 * KIB
@@ -131,5 +131,21 @@ def test_a_side_that_reads_no_more_throws_away_what_comes() -> None:
         assert (one.unsent_bytes, other.held_bytes) == (0, 0)
         with pytest.raises(ConnectionEnded):
             await other.frame()
+
+    run(work)
+
+
+def test_frames_without_bodies_count_and_come_in_pieces() -> None:
+    async def work() -> None:
+        taker, sender = connection(window_bytes=100 * KIB), connection()
+        joined(sender, taker, window_bytes=1 << 20, piece_bytes=160 * KIB)
+        for _ in range(20_000):
+            sender.send(FrameKind.MESSAGE)
+        await turns(200)
+        assert len(taker._frames) <= 2 * MOST_FRAMES
+        assert taker.held_bytes >= MOST_FRAMES * FRAME_BYTES
+        for _ in range(20_000):
+            assert not (await taker.frame()).body
+        assert taker.held_bytes == 0
 
     run(work)
