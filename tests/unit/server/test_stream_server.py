@@ -10,7 +10,7 @@ import pytest
 
 from minilog.errors import MinilogError, NotLeaderOrFollower, error_from_wire
 from minilog.net.stream_connection import ConnectionEnded, StreamConnection
-from minilog.net.stream_frames import FrameKind
+from minilog.net.stream_frames import FRAME_BYTES, FrameKind
 from minilog.stream_messages import FETCH, HEARTBEAT, PRODUCE, StreamMessage
 from minilog.v1 import common_pb2, data_pb2, stream_pb2
 from minilog.versions import PROTOCOL
@@ -318,7 +318,7 @@ def test_the_guard_sees_what_a_connection_holds_and_cuts_it() -> None:
         client.send(FrameKind.MESSAGE, [bytes(300_000)])
         await asyncio.sleep(1.0)
         (found,) = port.connections.look(asyncio.get_running_loop().time())
-        assert found.half_received_bytes == 300_000
+        assert found.half_received_bytes == 300_000 + FRAME_BYTES
         assert found.silent_ms == pytest.approx(1_000.0, abs=50.0)
         assert port.connections.cut(found)
         assert not port.connections.cut(found)
