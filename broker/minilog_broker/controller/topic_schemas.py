@@ -24,7 +24,7 @@ from minilog_broker.controller.image import MetadataImage, TopicImage
 from minilog_broker.controller.topic_records import schema_state_record
 from minilog_broker.levels import COLUMN_COMMENTS_LEVEL, PENDING_SCHEMAS_LEVEL, TYPED_TOPICS_LEVEL, check_reached
 
-_LATEST, _PENDING = int(admin_pb2.SCHEMA_STEP_LATEST), int(admin_pb2.SCHEMA_STEP_PENDING)
+_LATEST, _PENDING = int(admin_pb2.SCHEMA_STEP_NONE), int(admin_pb2.SCHEMA_STEP_PENDING)
 _WITHDRAWN = int(admin_pb2.SCHEMA_STEP_WITHDRAWN)
 
 

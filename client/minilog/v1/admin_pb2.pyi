@@ -31,8 +31,8 @@ class _SchemaStep:
 
 class _SchemaStepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SchemaStep.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    SCHEMA_STEP_LATEST: _SchemaStep.ValueType  # 0
-    """The version is the topic's latest one from now on; also of a version that was pending."""
+    SCHEMA_STEP_NONE: _SchemaStep.ValueType  # 0
+    """No step between: the version is the topic's latest one from now on, also one that was pending."""
     SCHEMA_STEP_PENDING: _SchemaStep.ValueType  # 1
     """Batches may name the version, and nobody writes or reads by it who does not ask for it."""
     SCHEMA_STEP_WITHDRAWN: _SchemaStep.ValueType  # 2
@@ -40,8 +40,8 @@ class _SchemaStepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SchemaStep
 
 class SchemaStep(_SchemaStep, metaclass=_SchemaStepEnumTypeWrapper): ...
 
-SCHEMA_STEP_LATEST: SchemaStep.ValueType  # 0
-"""The version is the topic's latest one from now on; also of a version that was pending."""
+SCHEMA_STEP_NONE: SchemaStep.ValueType  # 0
+"""No step between: the version is the topic's latest one from now on, also one that was pending."""
 SCHEMA_STEP_PENDING: SchemaStep.ValueType  # 1
 """Batches may name the version, and nobody writes or reads by it who does not ask for it."""
 SCHEMA_STEP_WITHDRAWN: SchemaStep.ValueType  # 2
