@@ -140,7 +140,7 @@ async def death_before_the_answer(cluster: SimulatedCluster) -> None:
     until_s = cluster.now_s + LONG_S
     while not counts.keys() >= set(TAKEN) and cluster.now_s < until_s:
         counts |= {message.offset: message.delivery_count for message in await stage.poll(worker, LONG_S)}
-    assert [counts.get(offset) for offset in TAKEN] == [2, 2, 2]
+    assert [counts.get(offset) for offset in TAKEN] == [1, 1, 1], "no program was handed the first lease"
     stage.end()
 
 
@@ -273,5 +273,6 @@ def test_a_deposed_coordinator_renews_no_lock() -> None:
 
 @pytest.mark.timeout(120)
 def test_one_that_renews_without_a_record_leaves_a_message_to_two_workers() -> None:
-    with pytest.raises(AssertionError, match="two workers have the lock"):
+    """The next coordinator knows nothing of the lease: it also forgets that the delivery counts."""
+    with pytest.raises(AssertionError, match=r"two workers have the lock|deliveries are not counted"):
         direct(deposed_coordinator, PLAN, queues.renewed_without_a_record)

@@ -26,7 +26,7 @@ import sqlglot
 from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
-from minilog.errors import InvalidArgument
+from minilog.errors import InvalidArgument, InvalidSchema
 from minilog.typed.fields import Decimal, Field, Primitive, arrow_type
 from minilog.typed.predicate import And, Constant, Equal, IsNull, Known, Less, Not, Or, Predicate, StartsWith, either
 from minilog.typed.topic_schema import METADATA_COLUMNS, TopicSchema
@@ -132,7 +132,7 @@ class _Binding:
         if node.args.get("table") is not None:
             raise InvalidArgument(f"a where sees columns, not the fields of structs: {self._words(node)} is none")
         if node.name.lower() in METADATA_COLUMNS and node.name not in self._schema.names:
-            raise InvalidArgument(
+            raise InvalidSchema(
                 f"{node.name!r} is no column of the topic, and a where compares columns alone: choose partitions and "
                 "offsets where the read begins, or filter the rows that it returns"
             )

@@ -17,6 +17,7 @@ KEPT = {
     "cluster_level": "level",
     "topic": "topics",
     "topic_schema": "topics",
+    "topic_schema_state": "topics",
     "topic_config": "topics",
     "broker_setting": "broker_settings",
     "user_scram_credential": "users",

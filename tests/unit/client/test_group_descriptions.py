@@ -101,7 +101,7 @@ def test_an_offset_that_the_log_does_not_hold_is_refused_with_both_ends(to: int)
         place(P0, to, None, ReadableEnds(5, 10))
 
 
-@pytest.mark.parametrize("to", [-1, True, "start", "@", "@-1", "@x"])
+@pytest.mark.parametrize("to", [-1, True, "first", "@", "@-1", "@x"])
 def test_what_is_no_place_is_refused(to: GroupPosition) -> None:
     with pytest.raises(InvalidArgument, match="cannot go on at"):
         look_ups({P0: to})

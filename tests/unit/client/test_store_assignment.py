@@ -92,9 +92,11 @@ numbers = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.integers(-300, 300).map(float)
 )
+# Above 2^53 the shortest text of a double is another whole number than the double.
+exact = numbers.filter(lambda value: isinstance(value, int) or abs(value) <= 2**53)
 
 
-@given(numbers, st.sampled_from(NUMBERS))
+@given(exact, st.sampled_from(NUMBERS))
 @example(0.1, "float")
 @example(2.0, "int")
 @example(2**24 + 1, "float")
