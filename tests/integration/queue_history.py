@@ -5,11 +5,11 @@ clock, so the lines of all workers have one order. A hand-out is one message tha
 has the message from then on until the first of these: it releases the message, it closes, and the latest end of the
 lock that it has seen, by its own clock. The death of a worker ends nothing: no one tells the coordinator.
 
-Rules: each delivery of a message has a number of its own, and the numbers follow the hand-outs. Nobody is handed a
-message while another worker has it. After a confirmed accept or reject nobody is handed the message again. No lock ends
-before the time that the worker was promised. Each acknowledged record is accepted, or has one dead letter, and never
-both. A record that is dead by the count of its deliveries need not have come to a program that often: a worker dies, or
-its lock ends, before the hand-out.
+Rules: the numbers of deliveries follow the hand-outs. A number comes again only where the delivery was not counted, and
+then after its lock. Nobody is handed a message while another worker has it. After a confirmed accept or reject nobody
+is handed the message again. No lock ends before the time that the worker was promised. Each acknowledged record is
+accepted, or has one dead letter, and never both. A record that is dead by the count of its deliveries need not have
+come to a program that often: a worker dies, or its lock ends, before the hand-out.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class _Reading:
         hand_out = HandOut(self._name, row.deliveries, event.since_s, event.time_s, row.until_s)
         if 0.0 < row.until_s < event.since_s:
             self._wrong(f"got {place} {event.since_s - row.until_s:.3f} s after the end of its lock", hand_out)
-        if (place, row.deliveries) in self._own:
+        earlier = self._own.get((place, row.deliveries))
+        if earlier is not None and hand_out.time_s < earlier.held_until_s - MARGIN_S:
             self._wrong(f"got {place} twice", hand_out)
         self._own[place, row.deliveries] = hand_out
         self._hand_outs.setdefault(place, []).append(hand_out)

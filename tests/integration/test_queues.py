@@ -205,7 +205,8 @@ def test_the_messages_of_a_killed_worker_come_to_another(
     with worker(cluster, name) as consumer:
         came = messages(consumer, 3)
         assert values(came) == [0, 1, 2]
-        assert max(message.delivery_count for message in came) == 2
+        # A worker that is killed before its first renewal has not named the lease: its delivery is not counted.
+        assert max(message.delivery_count for message in came) in (1, 2)
         for message in came:
             message.accept()
         consumer.flush()

@@ -90,7 +90,7 @@ def test_they_count_at_once_while_a_producer_writes_and_survive_restarts(cluster
     output = done(cluster, "broker", "alter", "3", "-d", LAG, "-d", LEVEL)
     assert "broker 3: log.level is deleted (before: debug)" in output
     done(cluster, "broker", "alter", "--all", "-d", LAG, "-d", RETENTION)
-    wait_until(lambda: running(cluster, 2, LAG), ("7000", "option --set"))
+    wait_until(lambda: running(cluster, 2, LAG), ("7000", "option -c"))
     wait_until(lambda: running(cluster, 3, LAG), ("10000", "default"))
 
 
