@@ -82,6 +82,7 @@ class Driver:
         self._sent = pickle.dumps(reader)  # to the tasks, before Spark calls any method
 
     def die(self) -> None:
+        self.reader._unplanned = None  # a process that dies gives nothing back
         self.reader.stop()  # its thread of locks ends with the process
 
     def plan(self, batch: int) -> bool:
