@@ -21,10 +21,13 @@ LAST_READERS = 3
 async def check_filtered(
     cluster: SimulatedCluster, history: History, workload: Workload, faults: Faults, exceptions: Exceptions
 ) -> None:
-    """After the last reader has read all: of what was lost, or waits for who is gone, nobody knows where it ends."""
-    readers, deadline_s = workload.filtered_readers(), cluster.now_s + cluster.plan.liveness_s
+    """After the last reader has read all: of what was lost, or waits for who is gone, nobody knows where it ends.
+    A reader gets its time beside that of the reads: at worst each batch is a cold read of its own."""
+    readers = workload.filtered_readers()
     last = [readers.add_reader(changes=False) for _ in range(LAST_READERS)]
     ends = {key: max(history.values_of(key), default=-1) + 1 for key in workload.keys.values()}
+    reads_s = sum(ends.values()) * cluster.plan.read_ms[1] / 1000.0
+    deadline_s = cluster.now_s + cluster.plan.liveness_s + reads_s
     wanted = {
         key: end
         for key, end in ends.items()
