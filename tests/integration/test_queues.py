@@ -449,7 +449,9 @@ def test_the_command_line_shows_what_is_not_settled_and_leases_nothing(
     write(cluster, name, 3)
     assert len(peeked(cluster, name, "-n", "100")) == 34
     shown = programs.run("queue", "peek", name, "--state", "ready", "-b", cluster.bootstrap_servers)
-    assert shown.stdout.splitlines()[0].split("\t")[:3] == ["ready", "1", name]
+    state, deliveries, topic = shown.stdout.splitlines()[0].split("\t")[:3]
+    assert (state, topic) == ("ready", name)
+    assert deliveries in ("0", "1"), "released, or returned by a worker that had not handed it out"
     unknown = programs.run("queue", "peek", "no-such-queue", "-b", cluster.bootstrap_servers)
     assert (unknown.returncode, unknown.stdout) == (1, "")
 

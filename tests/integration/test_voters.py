@@ -106,7 +106,7 @@ def test_a_voter_that_moved_while_it_led_and_is_an_epoch_ahead_is_not_locked_out
             other = next(each for each in (1, 2, 3) if each not in (moved, client.describe_cluster().controller))
             cluster.kill(other)
             assert not client.move_voter(moved).changed
-            create(cluster, "with-its-vote")
+            create(cluster, "with-its-vote", replication_factor=2)
 
 
 def _vote(files: OsFileSystem, path: str) -> VoteState:
