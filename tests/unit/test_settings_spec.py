@@ -1,4 +1,4 @@
-"""settings.md says what the code's tables of settings say: names, defaults, what is allowed, and no more."""
+"""settings.md and limits.md have what the code's tables have: names, defaults, allowed values, limits, and no more."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server import config as broker_config
 from minilog_broker.server.ingress import request_limits
 
-TEXT = (pathlib.Path(__file__).parents[2] / "docs/reference/settings.md").read_text()
+ROOT = pathlib.Path(__file__).parents[2]
+SETTINGS = (ROOT / "docs/reference/settings.md").read_text()
+LIMITS = (ROOT / "docs/spec/limits.md").read_text()
 CONFIGURED = {field.name for field in dataclasses.fields(broker_config.BrokerConfig)}
 
 
-def rows(heading: str) -> list[list[str]]:
+def rows(document: str, heading: str) -> list[list[str]]:
     """The cells of the table's rows under a heading, or behind a sentence; the backticks of names are off."""
-    _, _, behind = TEXT.partition(heading)
-    assert behind, f"{heading!r} is not in settings.md"
+    _, _, behind = document.partition(heading)
+    assert behind, f"{heading!r} is not in the document"
     table = re.search(r"^\|.*?(?=\n\n|\Z)", behind, re.MULTILINE | re.DOTALL)
     assert table
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in table[0].splitlines()[2:]]
 
 
-BROKER, TOPIC, CLIENT = rows("## Brokers"), rows("## Topics"), rows("## Clients")
+BROKER, TOPIC, CLIENT = rows(SETTINGS, "\n## Brokers"), rows(SETTINGS, "\n## Topics"), rows(SETTINGS, "\n## Clients")
 
 
 def test_all_settings_are_in_the_tables_in_the_order_of_the_code() -> None:
@@ -74,14 +76,14 @@ def test_a_setting_of_a_client(row: list[str]) -> None:
     ("kind", "heading"), [(ReplicationSettings, "Of replication ("), (QuorumSettings, "Of the quorum (")]
 )
 def test_what_is_not_configurable(kind: type[ReplicationSettings | QuorumSettings], heading: str) -> None:
-    told = {name: float(value) for name, value, _ in rows(heading)}
+    told = {name: float(value) for name, value, _ in rows(LIMITS, heading)}
     fields = {field.name: field.default for field in dataclasses.fields(kind)}
     configured = {name for name in fields if name in CONFIGURED or f"quorum_{name}" in CONFIGURED}
     assert told == {name: default for name, default in fields.items() if name not in configured}
 
 
 def test_what_one_request_may_name() -> None:
-    told = {(name, most, why) for name, most, why in rows("## What one request may name")}
+    told = {(name, most, why) for name, most, why in rows(LIMITS, "## What one request may name")}
     counts = {(name, str(most), why) for name, (most, why) in request_limits._MAX.items()}
     sums = {(f"{name}`, the sum", str(most), why) for name, (most, why) in request_limits._MAX_SUM.items()}
     assert told == counts | sums

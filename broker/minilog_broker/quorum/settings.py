@@ -9,7 +9,7 @@ SNAPSHOT_BYTES = 16 << 20  # a replay of so much takes a second or two; a cluste
 
 @dataclass(frozen=True, slots=True)
 class QuorumSettings:
-    """The first block is configurable (settings.md). The second is not: a comment has the reason of each value."""
+    """The first block is configurable (settings.md). The second is not (limits.md). Comments have reasons."""
 
     election_timeout_ms: float = 300.0
     fetch_timeout_ms: float = 2_000.0

@@ -11,8 +11,8 @@ LEAST_KEEPALIVE_MS = 100.0  # the shortest interval of signs of life for which t
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """The settings of replication. The first block is configurable (settings.md). The second block is not. There a
-    comment has the reason of each value."""
+    """The settings of replication. The first block is configurable (settings.md). The second block is not (limits.md).
+    There a comment has the reason of each value."""
 
     replica_lag_time_max_ms: float = 10_000.0
     replica_lag_max_records: int | None = None

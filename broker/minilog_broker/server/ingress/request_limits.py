@@ -1,4 +1,4 @@
-"""The limits of one request: the one table of all counts, for every repeated field of every call.
+"""The limits of one request: the one table of all counts, for every repeated field of every call (limits.md).
 
 A message is checked before any work for it: its bytes, then its fields on the wire where it is large (wire_fields),
 then, parsed, its counts. Payloads beside it (minilog.stream_messages) are not part of its bytes. A message above a
