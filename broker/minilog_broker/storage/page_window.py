@@ -5,8 +5,8 @@ virtual machine whose host takes free memory back, such pages cost 2 to 3 CPU se
 older pages leave the cache, the next write gets those. Followers and readers at the log's end find their pages in the
 window. Readers that are further behind read from the disk.
 
-O_DIRECT saves as much (ARCHITECTURE.md has the figures). But it would need aligned copies, a tail of its own, and a
-cache of its own for readers.
+O_DIRECT saves as much (docs/internals/departures.md has the figures). But it would need aligned copies, a tail of its
+own, and a cache of its own for readers.
 """
 
 from __future__ import annotations

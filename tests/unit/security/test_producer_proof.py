@@ -1,4 +1,4 @@
-"""What a proof of a producer id is of: the whole name and its owner, and nothing less (ARCHITECTURE.md)."""
+"""A proof of a producer id covers the whole name and its owner (ARCHITECTURE.md § A producer proves its id)."""
 
 from __future__ import annotations
 
