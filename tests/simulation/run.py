@@ -148,7 +148,7 @@ async def _come_right(
         await workload.look_at_replicas()
     if "forge" in plan.faults:
         await check_forged(cluster, faults)
-    await check_over(cluster, history, workload, faults, exceptions)
+    await check_over(cluster, history, workload, faults, exceptions, judge.lag.kept_out_s)
     if plan.typed and not plan.compacted:  # what a reader of some rows misses may be compacted
         await check_filtered(cluster, history, workload, faults, exceptions)
     if plan.silent_partitions:

@@ -176,7 +176,7 @@ async def _tell(story: Story, cluster: SimulatedCluster) -> None:
     await story(scene)
     faults.heal()
     await workload.look_at_replicas()
-    await check_over(cluster, history, workload, faults, Exceptions(cluster, workload, history))
+    await check_over(cluster, history, workload, faults, Exceptions(cluster, workload, history), {})
     for host in cluster.hosts.values():
         host.kill()
     copies_agree(cluster, workload, faults)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from minilog.v1 import common_pb2, data_pb2, peer_pb2, records_pb2
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.backlog import MOST_CALLS, MOST_IN_FLIGHT, Backlog
 from tests.simulation.judge.bounds import CALM_S, MOST_CHANGES, Calm, Changes
+from tests.simulation.judge.lag import Lag
 from tests.simulation.judge.liveness import refused_s
 from tests.simulation.judge.metadata import JudgedChange
 from tests.simulation.judge.positions import Positions
@@ -192,6 +194,54 @@ class TestChanges:
     def test_nor_does_a_burst_of_writes_under_a_bound_in_records(self) -> None:
         configs = {number: {"replica.lag.max.records": "20"} for number in range(1, 4)}
         self._flap(*self._world(replace(CALM, configs=configs)), 2 * MOST_CHANGES)
+
+
+class TestKeptOut:
+    """Seed 60000121: a bound in records keeps a follower out that reads slower than producers write."""
+
+    def test_who_comes_on_and_is_too_far_behind_is_kept_out(self) -> None:
+        assert self._seconds_out(comes_on=100, grows=150) > 0.0
+
+    def test_who_stands_still_is_stuck(self) -> None:
+        assert self._seconds_out(comes_on=0, grows=150) == 0.0
+
+    def test_who_is_near_enough_could_join(self) -> None:
+        assert self._seconds_out(comes_on=150, grows=150) == 0.0
+
+    def test_where_no_read_is_cold_nobody_is_slow(self) -> None:
+        assert self._seconds_out(comes_on=100, grows=150, cold_share=0.0) == 0.0
+
+    def test_an_isr_that_is_large_enough_acknowledges(self) -> None:
+        assert self._seconds_out(comes_on=100, grows=150, in_sync=(1, 2)) == 0.0
+
+    def _seconds_out(
+        self, comes_on: int, grows: int, cold_share: float = 1.0, in_sync: tuple[int, ...] = (1,)
+    ) -> float:
+        """Up to when broker 3 was kept out, over ten seconds; both are records a second."""
+        configs = {number: {"replica.lag.max.records": "20"} for number in range(1, 4)}
+        cluster = _cluster(Plan(configs=configs, cold_share=cold_share))
+        cluster.hosts[1].configs = configs[1] | {"replica.lag.time.max.ms": "500"}
+        state = records_pb2.PartitionRecord(leader_id=1, in_sync_replicas=in_sync, replicas=[*in_sync, 3])
+        durable = SimpleNamespace(durable=SimpleNamespace(end=0))
+        truth: Any = SimpleNamespace(
+            metadata=SimpleNamespace(states={KEY: state}),
+            log_name=lambda key: "t0-0",
+            copies=SimpleNamespace(of=lambda number, name: durable),
+            partitions={},
+            speaker=lambda name: (int(name[1:]), cluster.hosts[int(name[1:])].lives),
+        )
+        lag, call = Lag(cluster, truth), SimpleNamespace(method="/minilog.v1.PeerService/Replicate", client="b3")
+        call.host = "b1"
+        for second in range(20):
+            cluster.loop.now_s = second / 2
+            durable.durable.end = second * grows // 2
+            told = peer_pb2.ReplicateRequest()
+            told.progress.add(durable_end_offset=second * comes_on // 2).partition_id.CopyFrom(
+                common_pb2.PartitionId(topic_id=KEY.topic_id, partition=KEY.partition)
+            )
+            lag.saw(call, told, answers=False)
+            lag.look(None)
+        return lag.kept_out_s.get(KEY, 0.0)
 
 
 def test_a_leader_that_refuses_a_client_that_lives_is_not_well_for_it() -> None:

@@ -68,6 +68,7 @@ class Workload:
         self._chance = random.Random(f"keys {cluster.seed}")
         self._generation = 0
         self.writing = True
+        self.outruns = False  # it writes more than followers can read: who waits for no follower stops
         self.keys: dict[TopicPartition, PartitionKey] = {}
         self.replicas: dict[PartitionKey, list[str]] = {}  # names of hosts
         self._special: dict[str, bytes] = {}  # ids of topics
@@ -275,10 +276,14 @@ class Workload:
         chance = machine.chance()
         if self.typed is not None:  # some hear soon of another version, others go on with what they know
             settings["metadata.max.age.ms"] = chance.choice((300, 2_000, 60_000))
-        while self.writing:
+        while self._writes(counted):
             producer = Producer(settings, machine)
             await self._write(name, producer, chance, counted, idempotent=idempotent)
             await producer.close(chance.choice(HURRIES_S) if self.writing else None)
+
+    def _writes(self, acks: int) -> bool:
+        """Whether a program with these acks goes on."""
+        return self.writing and (acks == -1 or not self.outruns)
 
     async def _write(
         self, name: str, producer: Producer, chance: random.Random, acks: int, *, idempotent: bool
@@ -286,7 +291,7 @@ class Workload:
         """Until nobody writes any more, or the program is in a hurry to close its producer, whatever is out."""
         partitions = list(self.keys)
         under_way: set[asyncio.Future[Any]] = set()
-        while self.writing:
+        while self._writes(acks):
             await asyncio.sleep(self._plan.write_pause_s)
             if len(under_way) >= IN_FLIGHT:
                 continue

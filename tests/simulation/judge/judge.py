@@ -56,7 +56,7 @@ class Judge:
         self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
         self._hearing = Hearing(cluster, self.truth)
         self.rights = Rights(cluster, self.truth) if cluster.plan.users else None
-        self._lag = Lag(cluster, self.truth)
+        self.lag = Lag(cluster, self.truth)
         self.answers = Answers(lambda: self.truth.metadata.end)
         coordinators = JudgeOfCoordinators(self.truth)
         transactions = Transactions(coordinators.may_write, self.truth.fates)
@@ -72,7 +72,7 @@ class Judge:
             coordinators.saw,
             self._hearing.saw,
             self._fencing.saw,
-            self._lag.saw,
+            self.lag.saw,
             Sessions(self.truth).saw,
             self._schemas.saw,
             self.answers.saw,
@@ -84,7 +84,7 @@ class Judge:
         cluster.wire.watch(self._saw)
         cluster.wire.listen(self._hearing.heard)
         cluster.wire.listen(self._fencing.heard)
-        cluster.wire.listen(self._lag.heard)
+        cluster.wire.listen(self.lag.heard)
         cluster.wire.listen(self._backlog.heard)
         cluster.wire.listen(self.truth.calm.heard)
 
@@ -160,7 +160,7 @@ class Judge:
                 self._images.look()
                 levels.look(self.truth)
                 self._fencing.look(self._hearing.lead, self.truth.metadata)
-                self._lag.look(self._hearing.lead)
+                self.lag.look(self._hearing.lead)
                 if self.rights is not None:
                     self.rights.look()
                 if self.queues is not None:

@@ -6,6 +6,9 @@ caught up   a member is, for the last time, when the leader's log ended no furth
 contact     a leader and the controller answer each other's heartbeats without a gap
 lag         a member that was not caught up for the leader's lag time and some more, in which the processes of leader
             and controller ran and had contact, is out of the ISR. Who was late itself excuses others for that only
+kept out    with `replica.lag.max.records` a follower stays out that is more records behind. It may be nobody's fault: a
+            leader whose reads are cold gives it less than producers with acks=0 write. Such a follower comes on all the
+            time. One that stands still is not kept out, it is stuck
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ LAG_TIME, LAG_TIME_MS = "replica.lag.time.max.ms", 10_000
 OVERDUE, OVERDUE_S = 1.6, 1.5  # it is looked at every half lag time; then a controller decides
 LOOKS = 200  # some forty seconds
 GAP_S = 1.0  # between heartbeats, whose interval is 0.3 s at most
+COMES_ON_S = 0.5  # ten reads of the slowest disk that is well
+LAG_RECORDS = "replica.lag.max.records"
 _REPLICATE = "/minilog.v1.PeerService/Replicate"
 _HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
 
@@ -43,11 +48,21 @@ class _Leadership:
     told: dict[int, int]
     ends: deque[tuple[float, int]] = field(default_factory=deque)  # each look at which the end was another
     member_since_s: dict[int, float] = field(default_factory=dict)
+    came_on_s: dict[int, tuple[int, float]] = field(default_factory=dict)  # what a replica told, and since when
 
     def looked(self, now_s: float, end: int, members: set[int]) -> None:
         if not self.ends or self.ends[-1][1] != end:
             self.ends.append((now_s, end))
         self.member_since_s = {each: self.member_since_s.get(each, now_s) for each in members}
+        for each, told in self.told.items():
+            if self.came_on_s.get(each, (-1, 0.0))[0] != told:
+                self.came_on_s[each] = told, now_s
+
+    def is_kept_out(self, number: int, most: int, since_s: float, now_s: float) -> bool:
+        """Whether a follower comes on, and is more than so many records behind where the log ended at that time."""
+        told, came_on_s = self.came_on_s.get(number, (-1, 0.0))
+        before = max((end for looked_s, end in self.ends if looked_s <= since_s), default=0)
+        return came_on_s > now_s - COMES_ON_S and told < before - most
 
     def caught_up_s(self, member: int, now_s: float) -> float:
         """The last look at which the log ended no further than what the member told."""
@@ -70,6 +85,7 @@ class Lag:
         self._answered_s: dict[tuple[str, str], float] = {}  # a leader, and the controller that answered it
         self._contact_s: dict[tuple[str, str], float] = {}  # since when without a gap
         self._reads: dict[int, deque[tuple[float, int]]] = {}  # of each host, as it was at each look
+        self.kept_out_s: dict[PartitionKey, float] = {}  # when too few followers were near enough to join, last
 
     # -- what is said
 
@@ -119,6 +135,7 @@ class Lag:
         members = set(state.in_sync_replicas) - {host.number}
         copy, partition = self._truth.copies.of(host.number, name), self._truth.partitions.get(key)
         known.looked(now_s, (copy.durable if partition is None else partition.view(copy)).end, members)
+        self._look_at_who_is_out(key, state, host, known)
         contact_s = self._contact_since_s(host, lead)
         if contact_s is None or lead is None:
             return
@@ -135,6 +152,20 @@ class Lag:
                 )
                 text += f"is in the ISR; the lag time is {lag_s:.1f} s"
                 raise Violation("V19", text, nodes=(host.number, member), key=key)
+
+    def _look_at_who_is_out(
+        self, key: PartitionKey, state: PartitionRecord, host: SimulatedHost, known: _Leadership
+    ) -> None:
+        """Whether the leader must leave its ISR below min: of those outside too few are near enough. It compares with
+        the log's end at its last check of the lag, which it makes every half lag time."""
+        plan, bound, now_s = self._cluster.plan, host.configs.get(LAG_RECORDS, "off"), self._cluster.now_s
+        if bound == "off" or not plan.cold_share:
+            return
+        since_s = now_s - int(host.configs.get(LAG_TIME, LAG_TIME_MS)) / 2e3
+        outside = set(state.replicas) - set(state.in_sync_replicas)
+        near = [each for each in outside if not known.is_kept_out(each, int(bound), since_s, now_s)]
+        if len(state.in_sync_replicas) + len(near) < plan.min_in_sync:
+            self.kept_out_s[key] = now_s
 
     def _read_s(self, number: int, since_s: float) -> float:
         """For how long the disk of a host was read since the last look before that."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage
@@ -56,7 +56,8 @@ async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Excep
             asked_s = workload.asked_s.get(key, cluster.now_s)
             state = judge.truth.metadata.states.get(key)
             leader = None if state is None else cluster.hosts.get(state.leader_id)
-            well_since_s = max(cluster.clients_well_since_s, asked_s, refused_s(cluster, leader))
+            kept_out_s = judge.lag.kept_out_s.get(key, 0.0)
+            well_since_s = max(cluster.clients_well_since_s, asked_s, refused_s(cluster, leader), kept_out_s)
             if min(calm.lasts_s, cluster.now_s - well_since_s) > CALM_STALL_S:
                 text = f"{at} acknowledges nothing since {well_since_s:.1f} s, and nothing was broken or healed since "
                 raise Violation("V19", f"{text}{calm.since_s:.1f} s", key=key)
@@ -113,17 +114,22 @@ def _end_on(host: SimulatedHost, at: TopicPartition) -> int:
 
 
 async def check_over(
-    cluster: SimulatedCluster, history: History, workload: Workload, faults: Faults, exceptions: Exceptions
+    cluster: SimulatedCluster,
+    history: History,
+    workload: Workload,
+    faults: Faults,
+    exceptions: Exceptions,
+    kept_out_s: Mapping[PartitionKey, float],
 ) -> None:
     """The faults are over: all comes right within the plan's time, under load; then the last reader reads all. Who
-    starts reads its disk once before it listens."""
+    starts reads its disk once before it listens. Where the load outruns the copies (lag.py), less of it goes on."""
     deadline_s = cluster.now_s + cluster.plan.liveness_s + recovery_s(cluster)
     writable = [
         key
         for key, replicas in workload.replicas.items()
         if faults.leave_enough(replicas) and not exceptions.lost_all(key)
     ]
-    await _all_acknowledge(cluster, workload, writable, deadline_s)
+    await _all_acknowledge(cluster, workload, writable, deadline_s, kept_out_s)
     await asyncio.sleep(SETTLE_S)
     workload.writing = False
     while history.counts()[Outcome.PENDING] and _pending(cluster, history):
@@ -186,13 +192,18 @@ def recovery_s(cluster: SimulatedCluster) -> float:
 
 
 async def _all_acknowledge(
-    cluster: SimulatedCluster, workload: Workload, writable: list[PartitionKey], deadline_s: float
+    cluster: SimulatedCluster,
+    workload: Workload,
+    writable: list[PartitionKey],
+    deadline_s: float,
+    kept_out_s: Mapping[PartitionKey, float],
 ) -> None:
     since_s = cluster.now_s
     while True:
         silent = [k for k in writable if workload.acknowledged_s.get(k, -1.0) <= since_s]
         if not silent:
             return
+        workload.outruns |= any(kept_out_s.get(key, 0.0) > since_s for key in silent)
         if cluster.now_s > deadline_s:
             raise Violation(
                 "V19", f"nothing is acknowledged in partitions {[k.partition for k in silent]}", key=silent[0]
