@@ -394,7 +394,7 @@ class TransactionalIdNotFound(MinilogError):
 
 
 class UnstableOffsetCommit(RetriableError):
-    """An offset was committed in a transaction that has not ended yet."""
+    """An offset was committed, or letters of a queue are redriven, in a transaction that has not ended yet."""
 
     code = "UNSTABLE_OFFSET_COMMIT"
 
@@ -454,7 +454,8 @@ class NonEmptyGroup(MinilogError):
 
 
 class InvalidRecordState(MinilogError):
-    """A lease of a queue does not hold these records: they are settled, or the lock ended and others may have them."""
+    """A lease of a queue does not hold these records: they are settled, or the lock ended and others may have them. Or
+    the letters of a queue are not redriven to the place that a redrive names."""
 
     code = "INVALID_RECORD_STATE"
 

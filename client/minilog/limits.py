@@ -33,6 +33,7 @@ MAX_SUBSCRIBED_TOPICS = 10_000  # of one member of a group: its coordinator keep
 MAX_OWNED_PARTITIONS = 100_000  # of one member of a group: some mebibytes
 MAX_LEASE_TOPICS = 100  # of one lease of a queue: each partition of each is looked into
 MAX_SETTLEMENTS = 1_000  # of one SettleRequest, and leases of one RenewLeasesRequest
+MAX_LETTERS = 500  # of one RedriveRequest, and of one transaction that writes letters anew
 MAX_REASON_CHARACTERS = 500  # of a rejection that a queue keeps for the dead letter; more are cut
 MAX_RELEASE_DELAY_MS = 24 * 3_600_000  # of a message of a queue
 MAX_GROUP_OFFSETS = 10_000  # of one commit, which is one batch: about a mebibyte; and of one question for them

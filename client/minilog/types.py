@@ -390,11 +390,26 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What a redrive has done. `written_count`: dead letters that are records of their topics again. `gone_count`:
-    letters without their records, which retention has taken."""
+    """What a redrive has done with the dead letters of a queue.
 
-    written_count: int
-    gone_count: int
+    `made_ready_count`: their records are ready again in the queue, at their old offsets. Nobody else gets them.
+    `written_to`: new records by topic, for letters whose record was gone. Every group, queue and query that reads the
+    topic gets them. `gone_count`: letters without a copy of their record, which is gone. `unsettled_count`: letters
+    whose record the queue delivers anyway. `passed_over_count`: records of the dead-letter topic that are no letters
+    of this queue. `is_full`: letters are left, because a partition of the queue has as many unsettled records as
+    group.share.partition.max.record.locks allows."""
+
+    made_ready_count: int = 0
+    written_to: Mapping[str, int] = field(default_factory=dict)
+    gone_count: int = 0
+    unsettled_count: int = 0
+    passed_over_count: int = 0
+    is_full: bool = False
+
+    @property
+    def written_count(self) -> int:
+        """The new records, in all topics."""
+        return sum(self.written_to.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import logging
 import pathlib
 import time
+import uuid
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
-from minilog import Admin, Consumer, NewTopic, Producer, QueueConsumer, TopicPartition
-from minilog.errors import MinilogError
-from minilog.types import Record
+from minilog import Admin, Consumer, Message, NewTopic, Producer, QueueConsumer, TopicPartition, aio
+from minilog.errors import MinilogError, UnknownTopicOrPartition
+from minilog.typed.ddl import schema_from_ddl
+from minilog.types import Record, Redriven
+from minilog.v1 import queue_pb2
 from tests import programs
 from tests.cluster import Cluster, running_cluster
 
@@ -121,7 +126,7 @@ def test_a_record_that_is_too_large_for_the_topic_leaves_a_letter_without_it(
             for message in consumer.poll(timeout=0.3):
                 message.reject("large")
     written = letters(cluster, name, 2)
-    assert sorted((letter.value, len(letter.headers)) for letter in written) == [(b"", 6), (b"bad", 7)]
+    assert sorted((letter.value, len(letter.headers)) for letter in written) == [(b"", 7), (b"bad", 8)]
 
 
 def test_dead_records_wait_while_their_topic_is_gone(
@@ -145,50 +150,161 @@ def test_dead_records_wait_while_their_topic_is_gone(
     assert (letter.key, letter.value) == (None, b"")
 
 
+def settle_again(consumer: QueueConsumer, count: int) -> dict[tuple[int, int], Message]:
+    """So many messages, by partition and offset."""
+    again: dict[tuple[int, int], Message] = {}
+    deadline_s = time.monotonic() + WITHIN_S
+    while len(again) < count:
+        assert time.monotonic() < deadline_s
+        for message in consumer.poll(timeout=0.3):
+            message.accept()
+            again[message.partition, message.offset] = message
+    return again
+
+
+def ends(cluster: Cluster, name: str) -> list[int]:
+    with Consumer({"bootstrap.servers": cluster.bootstrap_servers}) as consumer:
+        return list(consumer.end_offsets(consumer.partitions_for(name)).values())
+
+
 @pytest.mark.parametrize("copies", ["true", "false"])
-def test_dead_letters_are_redriven_once(cluster: Cluster, admin: Admin, name: str, copies: str) -> None:
+def test_dead_letters_are_redriven_once_and_nobody_else_sees_it(
+    cluster: Cluster, admin: Admin, name: str, copies: str
+) -> None:
     write(cluster, name, [b"bad", b"bad", b"bad", b"bad"])
     admin.alter_queue(name, set={TOPIC: f"dlq.{name}", COPIES: copies})
     with QueueConsumer(config(cluster, name)) as consumer:
         consumer.subscribe([name])
         run(consumer, admin, name, 4)
-        assert admin.redrive_queue(name, max_letters=1).written_count == 1
-        assert admin.redrive_queue(name).written_count == 3
-        assert admin.redrive_queue(name).written_count == 0
-        again: dict[bytes | None, tuple[bytes | None, object]] = {}
-        deadline_s = time.monotonic() + WITHIN_S
-        while len(again) < 4:
-            assert time.monotonic() < deadline_s
-            for message in consumer.poll(timeout=0.3):
-                message.accept()
-                again[message.key] = message.value, message.headers
-    assert again == {b"k%d" % number: (b"bad", [("trace", b"t")]) for number in range(4)}
+        before = ends(cluster, name)
+        assert admin.redrive_queue(name, max_letters=1).made_ready_count == 1
+        assert admin.redrive_queue(name) == Redriven(made_ready_count=3)
+        assert admin.redrive_queue(name) == Redriven()
+        again = settle_again(consumer, 4)
+    assert again.keys() == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert {message.delivery_count for message in again.values()} == {1}
+    assert ends(cluster, name) == before
+    assert admin.list_groups() == [], "no group has the place: nobody deletes it or sets it back"
+
+
+def test_letters_of_rows_are_redriven_to_their_rows(cluster: Cluster, admin: Admin, name: str) -> None:
+    topic = f"{name}-rows"
+    admin.create_topics([NewTopic(topic, num_partitions=1, schema=schema_from_ddl("id long"))])
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        producer.send_batch(topic, pa.table({"id": [1, 2, 3]})).result()
+    admin.alter_queue(name, set={TOPIC: f"dlq.{name}", COPIES: "true"})
+    with QueueConsumer(config(cluster, name)) as consumer:
+        consumer.subscribe([topic])
+        for message in settle_some(consumer, 3):
+            message.reject("bad row")
+        consumer.flush()
+        letters(cluster, name, 3)
+        assert admin.redrive_queue(name) == Redriven(made_ready_count=3)
+        again = settle_again(consumer, 3)
+    assert [json.loads(message.value or b"") for message in again.values()] == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+def settle_some(consumer: QueueConsumer, count: int) -> list[Message]:
+    messages: list[Message] = []
+    deadline_s = time.monotonic() + WITHIN_S
+    while len(messages) < count:
+        assert time.monotonic() < deadline_s
+        messages += consumer.poll(timeout=0.3)
+    return messages
+
+
+def test_a_record_that_is_gone_is_written_anew_from_its_letter_once(cluster: Cluster, admin: Admin, name: str) -> None:
+    """Those that are there are ready again between them."""
+    write(cluster, name, [b"bad"] * 6)
+    admin.alter_queue(name, set={TOPIC: f"dlq.{name}", COPIES: "true"})
+    with QueueConsumer(config(cluster, name)) as consumer:
+        consumer.subscribe([name])
+        run(consumer, admin, name, 6)
+        admin.delete_records({TopicPartition(name, 0): 2})
+        assert admin.redrive_queue(name) == Redriven(made_ready_count=4, written_to={name: 2})
+        assert admin.redrive_queue(name) == Redriven()
+        again = settle_again(consumer, 6)
+    assert again.keys() == {(0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (0, 4)}
+    assert {again[place].key for place in ((0, 3), (0, 4))} == {b"k0", b"k2"}
+    assert all(message.headers == [("trace", b"t")] for message in again.values())
+
+
+def test_a_topic_that_was_made_anew_is_not_the_one_of_the_letters(cluster: Cluster, admin: Admin, name: str) -> None:
+    write(cluster, name, [b"bad", b"good"])
+    admin.alter_queue(name, set={TOPIC: f"dlq.{name}", COPIES: "true"})
+    with QueueConsumer(config(cluster, name)) as consumer:
+        consumer.subscribe([name])
+        run(consumer, admin, name, 2)
+    admin.delete_topics([name])
+    with pytest.raises(UnknownTopicOrPartition, match="Create it again"):
+        admin.redrive_queue(name)
+    admin.create_topics([NewTopic(name, num_partitions=1)])
+    assert admin.redrive_queue(name) == Redriven(written_to={name: 1})
+    with QueueConsumer(config(cluster, name)) as consumer:
+        consumer.subscribe([name])
+        assert settle_again(consumer, 1)[0, 0].value == b"bad"
 
 
 def test_a_redrive_ends_an_earlier_one_that_hangs(cluster: Cluster, admin: Admin, name: str) -> None:
-    """The earlier one has pending offsets. They count for nothing, and it commits nothing any more."""
+    """The earlier one has written new records. Nobody reads them, and it commits nothing any more."""
     write(cluster, name, [b"bad", b"bad", b"bad", b"bad"])
     admin.alter_queue(name, set={TOPIC: f"dlq.{name}", COPIES: "true"})
     with QueueConsumer(config(cluster, name)) as consumer:
         consumer.subscribe([name])
         run(consumer, admin, name, 4)
-    servers = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{name}-redrive"}
-    with Producer(servers) as hanging:
-        transaction = hanging.transaction()
-        transaction.__enter__()
-        transaction.commit_offsets(f"{name}-redrive", {TopicPartition(f"dlq.{name}", 0): 3})
-        assert admin.redrive_queue(name).written_count == 4
+    asyncio.run(hang_and_be_overtaken(cluster, name))
+    assert admin.redrive_queue(name) == Redriven()
+
+
+async def hang_and_be_overtaken(cluster: Cluster, name: str) -> None:
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    async with aio.Producer({**servers, "transactional.id": f"{name}-redrive"}) as hanging, aio.Admin(servers) as other:
+        dead_letters_id = (await other.describe_topics([f"dlq.{name}"]))[0].id
+        part = queue_pb2.RewrittenLetters(next_offset=3)
+        part.letters_partition_id.topic_id = uuid.UUID(dead_letters_id).bytes
+        transaction = await hanging.transaction().__aenter__()
+        await (await hanging.send(name, b"never read"))
+        await transaction._rewrite_letters(name, part)
+        assert await other.redrive_queue(name) == Redriven(made_ready_count=4)
         with pytest.raises(MinilogError):
-            transaction.__exit__(None, None, None)
-    assert admin.redrive_queue(name).written_count == 0
+            await transaction.__aexit__(None, None, None)
 
 
-def test_a_letter_whose_record_is_gone_is_counted(cluster: Cluster, admin: Admin, name: str) -> None:
+def test_a_full_queue_takes_the_rest_later(cluster: Cluster, admin: Admin, name: str) -> None:
+    write(cluster, name, [b"bad"] * 8)
+    admin.alter_queue(name, set={TOPIC: f"dlq.{name}"})
+    with QueueConsumer(config(cluster, name)) as consumer:
+        consumer.subscribe([name])
+        run(consumer, admin, name, 8)
+    admin.alter_queue(name, set={"group.share.partition.max.record.locks": "3"})
+    with QueueConsumer(config(cluster, name)) as consumer:
+        consumer.subscribe([name])
+        made_ready: list[int] = []
+        while (redriven := admin.redrive_queue(name)).is_full:
+            made_ready.append(redriven.made_ready_count)
+            settle_again(consumer, redriven.made_ready_count)
+            consumer.flush()
+    assert sum(made_ready) + redriven.made_ready_count == 8
+    assert 3 <= made_ready[0] <= 6
+
+
+def test_letters_without_a_copy_and_foreign_records_are_counted(cluster: Cluster, admin: Admin, name: str) -> None:
     write(cluster, name, [b"bad"])
     admin.alter_queue(name, set={TOPIC: f"dlq.{name}"})
     with QueueConsumer(config(cluster, name)) as consumer:
         consumer.subscribe([name])
         run(consumer, admin, name, 1)
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        producer.send(f"dlq.{name}", b"no letter").result()
     admin.delete_records({TopicPartition(name, 0): 1})
     done = programs.run("queue", "redrive", name, "--json", "-b", cluster.bootstrap_servers)
-    assert json.loads(done.stdout) == {"queue": name, "written": 0, "gone": 1}
+    assert json.loads(done.stdout) == {
+        "queue": name,
+        "made_ready": 0,
+        "written": 0,
+        "written_to": {},
+        "gone": 1,
+        "unsettled": 0,
+        "passed_over": 1,
+        "full": False,
+    }

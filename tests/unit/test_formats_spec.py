@@ -12,7 +12,16 @@ import typer
 
 from minilog.record_batch import header
 from minilog.stream_messages import PRODUCE, StreamMessage
-from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, records_pb2, security_pb2
+from minilog.v1 import (
+    admin_pb2,
+    coordinator_pb2,
+    data_pb2,
+    metadata_pb2,
+    peer_pb2,
+    queue_pb2,
+    records_pb2,
+    security_pb2,
+)
 from minilog_broker.cli.app import tree
 
 DOCUMENTS = pathlib.Path(__file__).parents[2] / "docs"
@@ -66,7 +75,7 @@ def test_the_attributes_of_a_record_batch() -> None:
 
 
 def test_the_services_and_their_calls() -> None:
-    files = (admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, security_pb2)
+    files = (admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, queue_pb2, security_pb2)
     services = {name: each for file in files for name, each in file.DESCRIPTOR.services_by_name.items()}
     told = dict(re.findall(r"^\| (\w+Service) \| [^|]* \| ([^|]*) \|$", FORMATS, re.MULTILINE))
     assert told.keys() == services.keys()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from minilog.types import QueueDescription, QueuePosition
+from minilog.types import QueueDescription, QueuePosition, Redriven
 from minilog_broker.cli.common import (
     AlsoSet,
     AlsoUnset,
@@ -195,15 +195,46 @@ def redrive(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the dead letters of a queue to their topics again, each one once."""
+    """Make the records of a queue's dead letters ready again, each one once, for this queue alone. If the record of a
+    letter is gone, the copy in the letter becomes a new record of its topic."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         redriven = admin.redrive_queue(name, max_letters=max_letters)
     if as_json:
-        print_json({"queue": name, "written": redriven.written_count, "gone": redriven.gone_count})
-    else:
-        say(f"queue {name}: {redriven.written_count} dead letters redriven")
-        if redriven.gone_count:
-            say(f"{redriven.gone_count} letters were without their records, which retention has taken")
+        document = {
+            "queue": name,
+            "made_ready": redriven.made_ready_count,
+            "written": redriven.written_count,
+            "written_to": dict(redriven.written_to),
+            "gone": redriven.gone_count,
+            "unsettled": redriven.unsettled_count,
+            "passed_over": redriven.passed_over_count,
+            "full": redriven.is_full,
+        }
+        print_json(document)
+        return
+    for line in _redriven_lines(name, redriven):
+        say(line)
+
+
+def _redriven_lines(name: str, redriven: Redriven) -> list[str]:
+    lines = [f"queue {name}: {redriven.made_ready_count} records are ready again, for this queue alone"]
+    for topic, count in redriven.written_to.items():
+        lines.append(
+            f"{count} records were gone from topic {topic}, and are new records there: every group, queue and query "
+            "that reads the topic gets them"
+        )
+    if redriven.gone_count:
+        lines.append(f"{redriven.gone_count} letters have no copy of their record, which is gone")
+    if redriven.unsettled_count:
+        lines.append(f"{redriven.unsettled_count} letters are of records that the queue delivers anyway")
+    if redriven.passed_over_count:
+        lines.append(f"{redriven.passed_over_count} records of the dead-letter topic are no letters of this queue")
+    if redriven.is_full:
+        lines.append(
+            "letters are left: the queue has as many unsettled records as group.share.partition.max.record.locks "
+            "allows. Run the command again when workers have settled some"
+        )
+    return lines
 
 
 def queue_document(description: QueueDescription) -> dict[str, Any]:

@@ -473,8 +473,7 @@ class Admin:
     async def redrive_queue(self, queue: str, *, max_letters: int | None = None) -> Redriven:
         from minilog.aio.redrive import Redrive  # other calls need no Arrow
 
-        redrive = Redrive(self._given, self._cluster.runtime, await self.describe_queue(queue))
-        return await redrive.run(max_letters)
+        return await Redrive(self._given, self._cluster, queue).run(max_letters)
 
     async def list_transactions(self) -> list[TransactionListing]:
         return await self._transactions.list()

@@ -16,6 +16,7 @@ from minilog.net.runtime import Runtime
 from minilog.queues.message import Message
 from minilog.transactions.messages import Enlistment, Run, TransactionOutcome, Winner
 from minilog.types import GroupMetadata, TopicPartition
+from minilog.v1 import queue_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -108,6 +109,10 @@ class Transaction:
             raise
         for queue, settled in by_queue.items():
             await requests.settle(queue, settled)
+
+    async def _rewrite_letters(self, queue: str, letters: queue_pb2.RewrittenLetters) -> None:
+        """Of a redrive, whose transaction has written these letters anew (redrive.py)."""
+        await self._open().rewrite_letters(queue, letters)
 
     def _open(self) -> TransactionalRequests:
         if self._requests is None:

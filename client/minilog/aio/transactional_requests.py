@@ -23,7 +23,7 @@ from minilog.queues.message import Message, Verdict
 from minilog.queues.settling import Span, merged
 from minilog.transactions.messages import Enlistment, WrittenPartition
 from minilog.types import GroupMetadata, TopicPartition
-from minilog.v1 import coordinator_pb2
+from minilog.v1 import coordinator_pb2, queue_pb2
 
 
 class TransactionalRequests:
@@ -59,6 +59,11 @@ class TransactionalRequests:
             settlements = [span.to_wire() for span in spans]
             settle = partial(self._queues.settle_in_transaction, queue, settlements)
             await self._ask(QUEUES_TOPIC_NAME, queue, f"a settlement of queue '{queue}'", settle)
+
+    async def rewrite_letters(self, queue: str, letters: queue_pb2.RewrittenLetters) -> None:
+        """These letters of a queue are redriven. Raises InvalidRecordState, and the error of the coordinator."""
+        rewrite = partial(self._queues.rewrite_letters, queue, letters)
+        await self._ask(QUEUES_TOPIC_NAME, queue, f"a redrive of queue '{queue}'", rewrite)
 
     async def finish(self) -> tuple[WrittenPartition, ...]:
         """Wait for the request under way, and refuse later ones. The partitions of the coordinators, with their last

@@ -41,6 +41,13 @@ class Settled(NamedTuple):
     is_repeat: bool
 
 
+class Redriven(NamedTuple):
+    """An answer to a redrive. `is_repeat`: an earlier attempt of this call may have been done."""
+
+    response: queue_pb2.RedriveResponse
+    is_repeat: bool
+
+
 class _SentAt:
     """The time of the last attempt of a call. Attempts without an answer are cancelled before the next."""
 
@@ -114,6 +121,30 @@ class Queues:
             queue,
             lambda channel: QueueServiceStub(channel).Settle,
             queue_pb2.SettleRequest(queue=queue, settlements=settlements, transaction=transaction),
+            timeout_ms=self._timeout_ms,
+        )
+
+    async def redrive(self, request: queue_pb2.RedriveRequest) -> Redriven:
+        """Redrive letters, up to the first that cannot be. A repetition redrives none twice. Raises ResourceNotFound,
+        UnknownTopicId, InvalidRecordState, UnstableOffsetCommit, LevelNotReached."""
+        answer = await self._coordinators.answer(
+            QUEUES_TOPIC_NAME,
+            request.queue,
+            lambda channel: QueueServiceStub(channel).Redrive,
+            request,
+            timeout_ms=self._timeout_ms,
+        )
+        return Redriven(answer.response, answer.maybe_done_before)
+
+    async def rewrite_letters(
+        self, queue: str, letters: queue_pb2.RewrittenLetters, transaction: coordinator_pb2.TransactionalCommit
+    ) -> None:
+        """Redrive these letters with the transaction, which writes them anew. Raises as `settle_in_transaction`."""
+        await self._coordinators.call(
+            QUEUES_TOPIC_NAME,
+            queue,
+            lambda channel: QueueServiceStub(channel).Settle,
+            queue_pb2.SettleRequest(queue=queue, rewritten=letters, transaction=transaction),
             timeout_ms=self._timeout_ms,
         )
 

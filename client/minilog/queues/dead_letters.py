@@ -15,19 +15,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from minilog.partition_key import PartitionKey
 from minilog.queues.leases import DeadLetterTopic
 from minilog.queues.message import Message
 from minilog.types import Headers
 
+_TOPIC_ID_BYTES = 16
 MAX_CARRIED = 500  # records of one transaction
 _PREFIX = "_dlq.errors."
 QUEUE_HEADER = f"{_PREFIX}group"
 TOPIC_HEADER = f"{_PREFIX}topic"
+TOPIC_ID_HEADER = f"{_PREFIX}topic.id"
 PARTITION_HEADER = f"{_PREFIX}partition"
 OFFSET_HEADER = f"{_PREFIX}offset"
 DELIVERY_COUNT_HEADER = f"{_PREFIX}delivery.count"
 REASON_HEADER = f"{_PREFIX}message"
-HEADER_NAMES = (QUEUE_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER, DELIVERY_COUNT_HEADER, REASON_HEADER)
+HEADER_NAMES = (
+    QUEUE_HEADER,
+    TOPIC_HEADER,
+    TOPIC_ID_HEADER,
+    PARTITION_HEADER,
+    OFFSET_HEADER,
+    DELIVERY_COUNT_HEADER,
+    REASON_HEADER,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +51,11 @@ class CarryDeadLetters:
 
 
 class Origin(NamedTuple):
-    """Where the record of a letter was."""
+    """Where the record of a letter was. `key`: the partition by the id of its topic. Another topic may have the name
+    by now."""
 
     topic: str
-    partition: int
+    key: PartitionKey
     offset: int
 
 
@@ -61,6 +73,7 @@ def letter_of(message: Message, *, copies_record: bool) -> Letter:
     marks: Headers = [
         (QUEUE_HEADER, message.settler.queue.encode()),
         (TOPIC_HEADER, message.topic.encode()),
+        (TOPIC_ID_HEADER, message.held.key.topic_id.hex().encode()),
         (PARTITION_HEADER, str(message.partition).encode()),
         (OFFSET_HEADER, str(message.offset).encode()),
         (DELIVERY_COUNT_HEADER, str(message.delivery_count).encode()),
@@ -79,9 +92,13 @@ def origin_of(headers: Headers, queue: str) -> Origin | None:
     if marks.get(QUEUE_HEADER) != queue.encode():
         return None
     try:
-        return Origin(marks[TOPIC_HEADER].decode(), int(marks[PARTITION_HEADER]), int(marks[OFFSET_HEADER]))
+        topic_id = bytes.fromhex(marks[TOPIC_ID_HEADER].decode())
+        key = PartitionKey(topic_id, int(marks[PARTITION_HEADER]))
+        origin = Origin(marks[TOPIC_HEADER].decode(), key, int(marks[OFFSET_HEADER]))
     except (KeyError, ValueError):  # UnicodeDecodeError is a ValueError
         return None
+    is_place = len(topic_id) == _TOPIC_ID_BYTES and 0 <= key.partition < 1 << 31 and 0 <= origin.offset < 1 << 63
+    return origin if is_place else None
 
 
 class DeadLetters:

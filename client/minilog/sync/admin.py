@@ -336,13 +336,16 @@ class Admin:
         self._loop.run(self._admin.delete_queue(queue))
 
     def redrive_queue(self, queue: str, *, max_letters: int | None = None) -> Redriven:
-        """Write the dead letters of a queue to their topics again, at most `max_letters` of those that are there now.
-        They are new records, in their partitions of before, and the queue delivers them as new messages. Letters
-        without their records are redriven as long as retention keeps the records.
+        """Make the records of dead letters messages of the queue again, at most `max_letters` of the letters that are
+        there now. Each record is ready at its old offset, and no other reader of its topic gets it. If it is gone, the
+        copy in its letter becomes a new record of the topic, in its partition of before: every reader of the topic gets
+        that. The answer has the counts.
 
-        A letter is redriven once: the place behind it is committed with the record, for the group `QUEUE-redrive`.
-        Raises ResourceNotFound, InvalidArgument for a queue without a dead-letter topic, UnknownTopicOrPartition,
-        ProducerFenced if another redrive of the queue begins, and InvalidRecord for a topic with a schema."""
+        A letter is redriven once, also if the call is repeated or interrupted: the queue keeps the place. Needs READ
+        for the queue, the dead-letter topic and the topics of the records. New records need WRITE for their topics, and
+        for the transactional id `QUEUE-redrive`. Raises ResourceNotFound, InvalidArgument for a queue without a
+        dead-letter topic, UnknownTopicOrPartition if a topic does not exist, InvalidRecordState if the queue never had
+        a place there, and ProducerFenced or InvalidRecordState if another redrive overtakes this one."""
         return self._loop.run(self._admin.redrive_queue(queue, max_letters=max_letters))
 
     def list_transactions(self) -> list[TransactionListing]:

@@ -488,6 +488,7 @@ class QueueLogKey(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    LETTERS_PARTITION_ID_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     producer_id: _builtins.int
     """The value is a SettlingProducerRecord."""
@@ -495,18 +496,23 @@ class QueueLogKey(_message.Message):
     def partition_id(self) -> _common_pb2.PartitionId:
         """The value is a QueuePartitionRecord."""
 
+    @_builtins.property
+    def letters_partition_id(self) -> _common_pb2.PartitionId:
+        """Of a dead-letter topic: the value is a QueueRedriveRecord."""
+
     def __init__(
         self,
         *,
         queue: _builtins.str = ...,
         partition_id: _common_pb2.PartitionId | None = ...,
         producer_id: _builtins.int = ...,
+        letters_partition_id: _common_pb2.PartitionId | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["letters_partition_id", b"letters_partition_id", "of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id", "queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["letters_partition_id", b"letters_partition_id", "of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id", "queue", b"queue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["partition_id", "producer_id"]  # noqa: Y015
+    _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["partition_id", "producer_id", "letters_partition_id"]  # noqa: Y015
     _WhichOneofArgType_of: _TypeAlias = _typing.Literal["of", b"of"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_of) -> _WhichOneofReturnType_of | None: ...
 
@@ -689,3 +695,34 @@ class SettlingProducerRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SettlingProducerRecord: _TypeAlias = SettlingProducerRecord  # noqa: Y015
+
+@_typing.final
+class QueueRedriveRecord(_message.Message):
+    """How far the letters of a partition are redriven."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    SETTLING_TO_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    """All letters below it are."""
+    settling_to: _builtins.int
+    """Set: the letters from `next_offset` to before this offset are, if the transaction of this producer is committed."""
+    producer_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        next_offset: _builtins.int = ...,
+        settling_to: _builtins.int | None = ...,
+        producer_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_settling_to", b"_settling_to", "settling_to", b"settling_to"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_settling_to", b"_settling_to", "next_offset", b"next_offset", "producer_id", b"producer_id", "settling_to", b"settling_to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__settling_to: _TypeAlias = _typing.Literal["settling_to"]  # noqa: Y015
+    _WhichOneofArgType__settling_to: _TypeAlias = _typing.Literal["_settling_to", b"_settling_to"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__settling_to) -> _WhichOneofReturnType__settling_to | None: ...
+
+Global___QueueRedriveRecord: _TypeAlias = QueueRedriveRecord  # noqa: Y015

@@ -53,6 +53,43 @@ VERDICT_RETURN: Verdict.ValueType  # 4
 """No program was handed it: it is ready again as before the lease, after `delay_ms`, and the delivery is not counted."""
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
+class _RedriveOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RedriveOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RedriveOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REDRIVE_OUTCOME_NONE: _RedriveOutcome.ValueType  # 0
+    REDRIVE_OUTCOME_MADE_READY: _RedriveOutcome.ValueType  # 1
+    """The record is ready again, as if it was never delivered."""
+    REDRIVE_OUTCOME_DONE_BEFORE: _RedriveOutcome.ValueType  # 2
+    """The letter was redriven before."""
+    REDRIVE_OUTCOME_UNSETTLED: _RedriveOutcome.ValueType  # 3
+    """The record is not settled: it is delivered anyway."""
+    REDRIVE_OUTCOME_GONE: _RedriveOutcome.ValueType  # 4
+    """The log has the record no more. Neither this letter nor a later one is redriven."""
+    REDRIVE_OUTCOME_NO_ROOM: _RedriveOutcome.ValueType  # 5
+    """The partition of the record has as many locks as it may have. Neither this letter nor a later one is redriven."""
+    REDRIVE_OUTCOME_NOT_BEGUN: _RedriveOutcome.ValueType  # 6
+    """The queue has leased nothing of the partition. Neither this letter nor a later one is redriven."""
+
+class RedriveOutcome(_RedriveOutcome, metaclass=_RedriveOutcomeEnumTypeWrapper): ...
+
+REDRIVE_OUTCOME_NONE: RedriveOutcome.ValueType  # 0
+REDRIVE_OUTCOME_MADE_READY: RedriveOutcome.ValueType  # 1
+"""The record is ready again, as if it was never delivered."""
+REDRIVE_OUTCOME_DONE_BEFORE: RedriveOutcome.ValueType  # 2
+"""The letter was redriven before."""
+REDRIVE_OUTCOME_UNSETTLED: RedriveOutcome.ValueType  # 3
+"""The record is not settled: it is delivered anyway."""
+REDRIVE_OUTCOME_GONE: RedriveOutcome.ValueType  # 4
+"""The log has the record no more. Neither this letter nor a later one is redriven."""
+REDRIVE_OUTCOME_NO_ROOM: RedriveOutcome.ValueType  # 5
+"""The partition of the record has as many locks as it may have. Neither this letter nor a later one is redriven."""
+REDRIVE_OUTCOME_NOT_BEGUN: RedriveOutcome.ValueType  # 6
+"""The queue has leased nothing of the partition. Neither this letter nor a later one is redriven."""
+Global___RedriveOutcome: _TypeAlias = RedriveOutcome  # noqa: Y015
+
 class _RangeState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -331,6 +368,7 @@ class SettleRequest(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     SETTLEMENTS_FIELD_NUMBER: _builtins.int
     TRANSACTION_FIELD_NUMBER: _builtins.int
+    REWRITTEN_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     coordinator_epoch: _builtins.int
@@ -342,6 +380,10 @@ class SettleRequest(_message.Message):
     def transaction(self) -> _coordinator_pb2.TransactionalCommit:
         """Set: the records are settled with this transaction, and stay leased until its end. Accepts only."""
 
+    @_builtins.property
+    def rewritten(self) -> Global___RewrittenLetters:
+        """Set, in a transaction only: letters that this transaction writes to their topics as new records."""
+
     def __init__(
         self,
         *,
@@ -349,17 +391,52 @@ class SettleRequest(_message.Message):
         queue: _builtins.str = ...,
         settlements: _abc.Iterable[Global___Settlement] | None = ...,
         transaction: _coordinator_pb2.TransactionalCommit | None = ...,
+        rewritten: Global___RewrittenLetters | None = ...,
         coordinator_epoch: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_transaction", b"_transaction", "client", b"client", "transaction", b"transaction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rewritten", b"_rewritten", "_transaction", b"_transaction", "client", b"client", "rewritten", b"rewritten", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_transaction", b"_transaction", "client", b"client", "coordinator_epoch", b"coordinator_epoch", "queue", b"queue", "settlements", b"settlements", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rewritten", b"_rewritten", "_transaction", b"_transaction", "client", b"client", "coordinator_epoch", b"coordinator_epoch", "queue", b"queue", "rewritten", b"rewritten", "settlements", b"settlements", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rewritten: _TypeAlias = _typing.Literal["rewritten"]  # noqa: Y015
+    _WhichOneofArgType__rewritten: _TypeAlias = _typing.Literal["_rewritten", b"_rewritten"]  # noqa: Y015
     _WhichOneofReturnType__transaction: _TypeAlias = _typing.Literal["transaction"]  # noqa: Y015
     _WhichOneofArgType__transaction: _TypeAlias = _typing.Literal["_transaction", b"_transaction"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rewritten) -> _WhichOneofReturnType__rewritten | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__transaction) -> _WhichOneofReturnType__transaction | None: ...
 
 Global___SettleRequest: _TypeAlias = SettleRequest  # noqa: Y015
+
+@_typing.final
+class RewrittenLetters(_message.Message):
+    """The letters from `first_offset` to before `next_offset` of a partition of the dead-letter topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LETTERS_PARTITION_ID_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    first_offset: _builtins.int
+    """INVALID_RECORD_STATE unless all letters below it are redriven, and none from here on."""
+    next_offset: _builtins.int
+    @_builtins.property
+    def letters_partition_id(self) -> _common_pb2.PartitionId: ...
+    def __init__(
+        self,
+        *,
+        letters_partition_id: _common_pb2.PartitionId | None = ...,
+        first_offset: _builtins.int = ...,
+        next_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["letters_partition_id", b"letters_partition_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "letters_partition_id", b"letters_partition_id", "next_offset", b"next_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewrittenLetters: _TypeAlias = RewrittenLetters  # noqa: Y015
 
 @_typing.final
 class SettleResponse(_message.Message):
@@ -411,6 +488,114 @@ class RefusedSettlement(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RefusedSettlement: _TypeAlias = RefusedSettlement  # noqa: Y015
+
+@_typing.final
+class RedriveRequest(_message.Message):
+    """All letters of the queue in a part of a partition of the dead-letter topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    LETTERS_PARTITION_ID_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    LETTERS_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    queue: _builtins.str
+    first_offset: _builtins.int
+    """The part begins here. INVALID_RECORD_STATE if letters below it are not redriven."""
+    next_offset: _builtins.int
+    """The part ends before this offset."""
+    coordinator_epoch: _builtins.int
+    @_builtins.property
+    def client(self) -> _common_pb2.ClientIdentity: ...
+    @_builtins.property
+    def letters_partition_id(self) -> _common_pb2.PartitionId: ...
+    @_builtins.property
+    def letters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Letter]:
+        """In the order of `letter_offset`."""
+
+    def __init__(
+        self,
+        *,
+        client: _common_pb2.ClientIdentity | None = ...,
+        queue: _builtins.str = ...,
+        letters_partition_id: _common_pb2.PartitionId | None = ...,
+        first_offset: _builtins.int = ...,
+        next_offset: _builtins.int = ...,
+        letters: _abc.Iterable[Global___Letter] | None = ...,
+        coordinator_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "letters_partition_id", b"letters_partition_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "coordinator_epoch", b"coordinator_epoch", "first_offset", b"first_offset", "letters", b"letters", "letters_partition_id", b"letters_partition_id", "next_offset", b"next_offset", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveRequest: _TypeAlias = RedriveRequest  # noqa: Y015
+
+@_typing.final
+class Letter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LETTER_OFFSET_FIELD_NUMBER: _builtins.int
+    PARTITION_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    letter_offset: _builtins.int
+    offset: _builtins.int
+    @_builtins.property
+    def partition_id(self) -> _common_pb2.PartitionId:
+        """Where the record of the letter is."""
+
+    def __init__(
+        self,
+        *,
+        letter_offset: _builtins.int = ...,
+        partition_id: _common_pb2.PartitionId | None = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["letter_offset", b"letter_offset", "offset", b"offset", "partition_id", b"partition_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Letter: _TypeAlias = Letter  # noqa: Y015
+
+@_typing.final
+class RedriveResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    """All letters of the partition below it are redriven."""
+    @_builtins.property
+    def error(self) -> _common_pb2.Error:
+        """RESOURCE_NOT_FOUND, UNKNOWN_TOPIC_ID, INVALID_RECORD_STATE, LEVEL_NOT_REACHED; UNSTABLE_OFFSET_COMMIT while a
+        transaction writes letters of the partition anew.
+        """
+
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedScalarFieldContainer[Global___RedriveOutcome.ValueType]:
+        """Of the letters of the request, in their order, up to the first that is not redriven."""
+
+    def __init__(
+        self,
+        *,
+        error: _common_pb2.Error | None = ...,
+        outcomes: _abc.Iterable[Global___RedriveOutcome.ValueType] | None = ...,
+        next_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "next_offset", b"next_offset", "outcomes", b"outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveResponse: _TypeAlias = RedriveResponse  # noqa: Y015
 
 @_typing.final
 class ListQueuesRequest(_message.Message):
@@ -532,6 +717,7 @@ class DescribeQueueResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    REDRIVEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def error(self) -> _common_pb2.Error:
         """RESOURCE_NOT_FOUND."""
@@ -542,20 +728,53 @@ class DescribeQueueResponse(_message.Message):
 
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedQueuePartition]: ...
+    @_builtins.property
+    def redriven(self) -> _containers.RepeatedCompositeFieldContainer[Global___RedrivenPartition]: ...
     def __init__(
         self,
         *,
         error: _common_pb2.Error | None = ...,
         settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         partitions: _abc.Iterable[Global___DescribedQueuePartition] | None = ...,
+        redriven: _abc.Iterable[Global___RedrivenPartition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "partitions", b"partitions", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "partitions", b"partitions", "redriven", b"redriven", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeQueueResponse: _TypeAlias = DescribeQueueResponse  # noqa: Y015
+
+@_typing.final
+class RedrivenPartition(_message.Message):
+    """A partition of a dead-letter topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LETTERS_PARTITION_ID_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    IS_SETTLING_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    """All letters below it are redriven."""
+    is_settling: _builtins.bool
+    """A transaction that has not ended writes letters from there on anew."""
+    @_builtins.property
+    def letters_partition_id(self) -> _common_pb2.PartitionId: ...
+    def __init__(
+        self,
+        *,
+        letters_partition_id: _common_pb2.PartitionId | None = ...,
+        next_offset: _builtins.int = ...,
+        is_settling: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["letters_partition_id", b"letters_partition_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_settling", b"is_settling", "letters_partition_id", b"letters_partition_id", "next_offset", b"next_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedrivenPartition: _TypeAlias = RedrivenPartition  # noqa: Y015
 
 @_typing.final
 class DescribedQueuePartition(_message.Message):

@@ -50,6 +50,11 @@ class QueueServiceStub(object):
                 request_serializer=minilog_dot_v1_dot_queue__pb2.SettleRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_queue__pb2.SettleResponse.FromString,
                 _registered_method=True)
+        self.Redrive = channel.unary_unary(
+                '/minilog.v1.QueueService/Redrive',
+                request_serializer=minilog_dot_v1_dot_queue__pb2.RedriveRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_queue__pb2.RedriveResponse.FromString,
+                _registered_method=True)
         self.ListQueues = channel.unary_unary(
                 '/minilog.v1.QueueService/ListQueues',
                 request_serializer=minilog_dot_v1_dot_queue__pb2.ListQueuesRequest.SerializeToString,
@@ -92,6 +97,13 @@ class QueueServiceServicer(object):
 
     def Settle(self, request, context):
         """The end of leased records, or of their lease.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Redrive(self, request, context):
+        """The records of dead letters are ready again in this queue, where they still are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,6 +152,11 @@ def add_QueueServiceServicer_to_server(servicer, server):
                     servicer.Settle,
                     request_deserializer=minilog_dot_v1_dot_queue__pb2.SettleRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_queue__pb2.SettleResponse.SerializeToString,
+            ),
+            'Redrive': grpc.unary_unary_rpc_method_handler(
+                    servicer.Redrive,
+                    request_deserializer=minilog_dot_v1_dot_queue__pb2.RedriveRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_queue__pb2.RedriveResponse.SerializeToString,
             ),
             'ListQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.ListQueues,
@@ -244,6 +261,33 @@ class QueueService(object):
             '/minilog.v1.QueueService/Settle',
             minilog_dot_v1_dot_queue__pb2.SettleRequest.SerializeToString,
             minilog_dot_v1_dot_queue__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Redrive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.QueueService/Redrive',
+            minilog_dot_v1_dot_queue__pb2.RedriveRequest.SerializeToString,
+            minilog_dot_v1_dot_queue__pb2.RedriveResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,8 @@ class QueueServiceStub:
     """The locks of leases begin anew."""
     Settle: _grpc.UnaryUnaryMultiCallable[_queue_pb2.SettleRequest, _queue_pb2.SettleResponse]
     """The end of leased records, or of their lease."""
+    Redrive: _grpc.UnaryUnaryMultiCallable[_queue_pb2.RedriveRequest, _queue_pb2.RedriveResponse]
+    """The records of dead letters are ready again in this queue, where they still are."""
     ListQueues: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ListQueuesRequest, _queue_pb2.ListQueuesResponse]
     """For people: the queues whose coordinator this broker is."""
     DescribeQueue: _grpc.UnaryUnaryMultiCallable[_queue_pb2.DescribeQueueRequest, _queue_pb2.DescribeQueueResponse]
@@ -60,6 +62,8 @@ class QueueServiceAsyncStub(QueueServiceStub):
     """The locks of leases begin anew."""
     Settle: _aio.UnaryUnaryMultiCallable[_queue_pb2.SettleRequest, _queue_pb2.SettleResponse]  # type: ignore[assignment]
     """The end of leased records, or of their lease."""
+    Redrive: _aio.UnaryUnaryMultiCallable[_queue_pb2.RedriveRequest, _queue_pb2.RedriveResponse]  # type: ignore[assignment]
+    """The records of dead letters are ready again in this queue, where they still are."""
     ListQueues: _aio.UnaryUnaryMultiCallable[_queue_pb2.ListQueuesRequest, _queue_pb2.ListQueuesResponse]  # type: ignore[assignment]
     """For people: the queues whose coordinator this broker is."""
     DescribeQueue: _aio.UnaryUnaryMultiCallable[_queue_pb2.DescribeQueueRequest, _queue_pb2.DescribeQueueResponse]  # type: ignore[assignment]
@@ -93,6 +97,14 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_queue_pb2.SettleResponse, _abc.Awaitable[_queue_pb2.SettleResponse]]:
         """The end of leased records, or of their lease."""
+
+    @_abc_1.abstractmethod
+    def Redrive(
+        self,
+        request: _queue_pb2.RedriveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_queue_pb2.RedriveResponse, _abc.Awaitable[_queue_pb2.RedriveResponse]]:
+        """The records of dead letters are ready again in this queue, where they still are."""
 
     @_abc_1.abstractmethod
     def ListQueues(

@@ -108,6 +108,13 @@ PROBES: Mapping[str, Probe] = {
             queue=of.name,
             settlements=[_q.Settlement(lease_id=1, partition_id=of.partition, verdict=_q.VERDICT_ACCEPT)],
         ),
+        "QueueService/Redrive": lambda client, of: _q.RedriveRequest(
+            client=client,
+            queue=of.name,
+            letters_partition_id=of.partition,
+            next_offset=1,
+            letters=[_q.Letter(partition_id=of.partition)],
+        ),
         "QueueService/ListQueues": _empty(_q.ListQueuesRequest),
         "QueueService/DescribeQueue": _queue(_q.DescribeQueueRequest),
         "QueueService/AlterQueue": _queue(_q.AlterQueueRequest, set_configs={"group.share.delivery.count.limit": "5"}),

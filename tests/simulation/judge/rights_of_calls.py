@@ -78,8 +78,20 @@ def _lease(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]:
 def _settle(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]:
     yield Right(Operation.READ, _GROUP, request.queue)
     yield from of_ids(Operation.READ, request.settlements, topics)
+    if request.HasField("rewritten"):
+        yield from _of_letters(request.rewritten, topics)
     if request.HasField("transaction"):
         yield Right(Operation.WRITE, _TRANSACTION, request.transaction.transactional_id)
+
+
+def _of_letters(request: Any, topics: NamesOfTopics) -> Iterator[Right]:
+    return of_ids(Operation.READ, [request.letters_partition_id], topics)
+
+
+def _redrive(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]:
+    yield Right(Operation.READ, _GROUP, request.queue)
+    yield from _of_letters(request, topics)
+    yield from of_ids(Operation.READ, request.letters, topics)
 
 
 def _look_at_queue(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]:
@@ -135,6 +147,7 @@ NEEDS: Mapping[str, Needs] = {
         "QueueService/Lease": _lease,
         "QueueService/RenewLeases": _named(_O.READ, _GROUP, "queue"),
         "QueueService/Settle": _settle,
+        "QueueService/Redrive": _redrive,
         "QueueService/ListQueues": _cluster(_O.DESCRIBE),
         "QueueService/DescribeQueue": _look_at_queue,
         "QueueService/AlterQueue": _named(_O.ALTER, _GROUP, "queue"),

@@ -159,6 +159,7 @@ def test_a_letter_says_where_its_record_was_and_why_it_died() -> None:
     marks = [
         ("_dlq.errors.group", b"jobs"),
         ("_dlq.errors.topic", b"orders"),
+        ("_dlq.errors.topic.id", message.held.key.topic_id.hex().encode()),
         ("_dlq.errors.partition", b"0"),
         ("_dlq.errors.offset", b"7"),
         ("_dlq.errors.delivery.count", b"5"),
@@ -166,6 +167,7 @@ def test_a_letter_says_where_its_record_was_and_why_it_died() -> None:
     ]
     assert letter_of(message, copies_record=True) == (b"key", b"value", [("trace", b"1"), *marks])
     assert letter_of(message, copies_record=False) == (None, b"", marks)
+    assert origin_of(letter_of(message, copies_record=True).headers, "jobs") == ("orders", message.held.key, 7)
 
 
 @pytest.mark.parametrize(("given", "expected_ms"), [({}, 60_000), ({"transaction.timeout.ms": 5_000}, 5_000)])
@@ -202,6 +204,15 @@ def test_a_topic_of_the_queue_is_no_dead_letter_topic() -> None:
     assert (span.verdict, span.delay_ms) == (Verdict.RELEASE, 10_000)
 
 
+MARKS = [
+    ("_dlq.errors.group", b"jobs"),
+    ("_dlq.errors.topic", b"t"),
+    ("_dlq.errors.topic.id", b"0123456789abcdef" * 2),
+    ("_dlq.errors.partition", b"0"),
+    ("_dlq.errors.offset", b"7"),
+]
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -211,6 +222,9 @@ def test_a_topic_of_the_queue_is_no_dead_letter_topic() -> None:
         [("_dlq.errors.group", b"jobs"), ("_dlq.errors.topic", b"\xff"), ("_dlq.errors.partition", b"0")],
         [("_dlq.errors.group", b"jobs"), ("_dlq.errors.topic", b"t"), ("_dlq.errors.partition", b"x")],
         [("_dlq.errors.group", None)],
+        [*MARKS[:2], ("_dlq.errors.topic.id", b"00"), *MARKS[3:]],
+        [*MARKS[:4], ("_dlq.errors.offset", b"-1")],
+        [*MARKS[:3], ("_dlq.errors.partition", b"%d" % (1 << 40)), *MARKS[4:]],
     ],
 )
 def test_a_record_that_is_no_letter_of_the_queue_has_no_origin(headers: list[tuple[str, bytes | None]]) -> None:

@@ -27,6 +27,7 @@ from minilog_broker.server.services.coordinator_checks import (
     check_group_partitions,
     check_lease,
     check_queue,
+    check_redrive,
     check_registration,
     check_settlements,
     check_transaction,
@@ -170,6 +171,9 @@ QUEUES: dict[type[Message], Ask] = {
     queue_pb2.RenewLeasesRequest: queue(lambda core, ticket, request, now: core.renew(ticket, request, now)),
     queue_pb2.SettleRequest: queue(
         lambda core, ticket, request, now: core.settle(ticket, request, now), check_settlements
+    ),
+    queue_pb2.RedriveRequest: queue(
+        lambda core, ticket, request, now: core.redrive(ticket, request, now), check_redrive
     ),
     queue_pb2.DescribeQueueRequest: queue(lambda core, ticket, request, now: core.describe(ticket, request, now)),
     queue_pb2.AlterQueueRequest: queue(lambda core, ticket, request, now: core.alter(ticket, request, now)),

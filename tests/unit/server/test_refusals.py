@@ -94,6 +94,11 @@ BY_ID: dict[str, Callable[[bytes], Message]] = {
     "/minilog.v1.QueueService/Settle": lambda topic_id: queue_pb2.SettleRequest(
         queue="g", settlements=[queue_pb2.Settlement(partition_id=partition(topic_id))]
     ),
+    "/minilog.v1.QueueService/Redrive": lambda topic_id: queue_pb2.RedriveRequest(
+        queue="g",
+        letters_partition_id=partition(topic_id),
+        letters=[queue_pb2.Letter(partition_id=partition(topic_id))],
+    ),
 }
 """The calls that the gate refuses for a topic that they name by its id."""
 OPERATION = {DELETE_TOPICS: Operation.DELETE}
@@ -101,6 +106,7 @@ OPERATION["/minilog.v1.DataService/DeleteRecords"] = Operation.DELETE
 OPERATION["/minilog.v1.MetadataService/ListOffsets"] = Operation.DESCRIBE
 OPERATION["/minilog.v1.GroupService/CommitOffsets"] = Operation.READ
 OPERATION["/minilog.v1.QueueService/Lease"] = OPERATION["/minilog.v1.QueueService/Settle"] = Operation.READ
+OPERATION["/minilog.v1.QueueService/Redrive"] = Operation.READ
 READS_GROUP = rule(Operation.READ, "g", GROUP)
 
 IN_SERVICES = {"ProduceRequest.entries.partition_id", "FetchRequest.positions.partition_id"}
@@ -134,8 +140,10 @@ def test_every_id_of_a_topic_that_a_client_can_name_is_judged() -> None:
         "CommitOffsetsRequest.offsets.partition_id",
         "LeaseRequest.topic_ids",
         "SettleRequest.settlements.partition_id",
+        "RedriveRequest.letters.partition_id",
     }
     assert len(of_gate) == len(BY_ID)
+    of_gate |= {"RedriveRequest.letters_partition_id", "SettleRequest.rewritten.letters_partition_id"}
     found = {
         field
         for each in methods()

@@ -5,6 +5,7 @@
     renew                      the locks begin anew; answered behind a record, which a deposed coordinator cannot commit
     settle                     each record by itself: it is done, to be delivered again, or dead
     a dead record              is settled, or waits for a worker that carries it to the dead-letter topic of the queue
+    redrive (redriving.py)     dead records that were carried there are ready again
     stable_offset              a leader's news: more to lease; records that retention took; another log
     the end of a lock          the records are delivered again, or are dead after so many deliveries (Q3)
     a new coordinator          loads the state, and begins all locks anew
@@ -25,7 +26,7 @@ from minilog_broker.coordinators.coordinator import CoordinatorState, Response
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, Moment, RecordsDied
 from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
-from minilog_broker.coordinators.queues import partition_queue, settling
+from minilog_broker.coordinators.queues import partition_queue, redriving, settling
 from minilog_broker.coordinators.queues.describing import RecordCounts, described_partition, listing
 from minilog_broker.coordinators.queues.leasing import Leasing, Surroundings
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
@@ -208,6 +209,24 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
     ) -> None:
         self._decide(ticket, request.queue, kind, decide, known_epoch=request.coordinator_epoch)
 
+    def redrive(self, ticket: object, request: queue_pb2.RedriveRequest, now: Moment) -> None:
+        """RedriveResponse."""
+
+        def decide() -> queue_pb2.RedriveResponse:
+            self._require_level()
+            done = redriving.redrive(self._view, request, self._log_start)
+            self._write(done.changes)
+            return queue_pb2.RedriveResponse(outcomes=done.outcomes, next_offset=done.next_offset)
+
+        self._decide(ticket, request.queue, queue_pb2.RedriveResponse, decide, known_epoch=request.coordinator_epoch)
+        if self._state is CoordinatorState.ACTIVE:
+            self._leasing.serve(request.queue, now)
+
+    def _log_start(self, key: QueueKey) -> int:
+        """Of a partition, as its leader has reported it; 0 before."""
+        stable = self._leasing.stable(key)
+        return 0 if stable is None else stable.log_start_offset
+
     # -- settlement in transactions
 
     def _owner(self, request: queue_pb2.SettleRequest) -> str:
@@ -299,6 +318,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
                 described = described_partition(key, state, self._leasing, self._locks, now.ms)
                 described.expired_count, described.dead_count = self._leasing.expired[key], state.dead_count
                 response.partitions.append(described)
+            response.redriven.extend(redriving.described(self._view, request.queue))
             return response
 
         self._decide(ticket, request.queue, queue_pb2.DescribeQueueResponse, decide)
@@ -334,6 +354,8 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
                     f"workers have leases of queue '{queue}': end them, or wait until their locks end "
                     f"(`minilog queue describe {queue}`)"
                 )
+            if any(place.is_settling for _, place in self._view.all_redriven(queue)):
+                raise NonEmptyGroup(f"a redrive of queue '{queue}' writes letters anew: wait for its end")
             keys = [key for key, _ in self._table.owned(queue)]
             self._write([Change(key, None) for key in keys])
             self._forget(keys)
@@ -362,6 +384,11 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
                 key
                 for key, _ in self._view.partitions(queue)
                 if key.partition is not None and not self._view.has_topic(key.partition.topic_id)
+            ]
+            gone += [
+                key
+                for key, _ in self._view.all_redriven(queue)
+                if key.letters is not None and not self._view.has_topic(key.letters.topic_id)
             ]
             changes: list[QueueChange] = [Change(key, None) for key in gone]
             if topics != value.topics:

@@ -4,6 +4,7 @@
     (queue)                Queue              the queue is deleted
     (queue, partition)     PartitionQueue     the queue, or the topic, is deleted
     (queue, producer id)   SettlingProducer   the producer's marker
+    (queue, letters)       RedrivenTo         the queue, or the dead-letter topic, is deleted
 
 The value of a partition is the checkpoint of its state. A coordinator that takes over loads it, and nothing else.
 """
@@ -25,11 +26,13 @@ from minilog_broker.coordinators.table import Change, Table
 
 
 class QueueKey(NamedTuple):
-    """`owner` is the queue; the partition or the producer id is given, or neither."""
+    """`owner` is the queue. The partition, the producer id or `letters` is given, or none of them. `letters`: a
+    partition of a dead-letter topic."""
 
     owner: str
     partition: PartitionKey | None = None
     producer_id: int | None = None
+    letters: PartitionKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,21 @@ class SettlingProducer:
     last_sequence: int
 
 
-QueueValue: TypeAlias = Queue | PartitionQueue | SettlingProducer
+@dataclass(frozen=True, slots=True)
+class RedrivenTo:
+    """How far the letters of a partition are redriven (redriving.py). `settling_to`: where a transaction of this
+    producer moves the place."""
+
+    next_offset: int = 0
+    settling_to: int | None = None
+    producer_id: int = 0
+
+    @property
+    def is_settling(self) -> bool:
+        return self.settling_to is not None
+
+
+QueueValue: TypeAlias = Queue | PartitionQueue | SettlingProducer | RedrivenTo
 QueueChange: TypeAlias = Change[QueueKey, QueueValue]
 QueueTable: TypeAlias = Table[QueueKey, QueueValue]
 
@@ -60,6 +77,8 @@ def _key_message(key: QueueKey) -> records_pb2.QueueLogKey:
         record.partition_id.CopyFrom(key.partition.to_wire())
     elif key.producer_id is not None:
         record.producer_id = key.producer_id
+    elif key.letters is not None:
+        record.letters_partition_id.CopyFrom(key.letters.to_wire())
     return record
 
 
@@ -69,6 +88,8 @@ def _key(record: records_pb2.QueueLogKey) -> QueueKey:
             return QueueKey(record.queue, partition=PartitionKey.of(record.partition_id))
         case "producer_id":
             return QueueKey(record.queue, producer_id=record.producer_id)
+        case "letters_partition_id":
+            return QueueKey(record.queue, letters=PartitionKey.of(record.letters_partition_id))
         case _:
             return QueueKey(record.queue)
 
@@ -135,6 +156,17 @@ def _producer(record: records_pb2.SettlingProducerRecord) -> SettlingProducer:
     return SettlingProducer(record.transactional_id, record.last_sequence)
 
 
+def _redrive_record(value: RedrivenTo) -> records_pb2.QueueRedriveRecord:
+    return records_pb2.QueueRedriveRecord(
+        next_offset=value.next_offset, settling_to=value.settling_to, producer_id=value.producer_id
+    )
+
+
+def _redriven(record: records_pb2.QueueRedriveRecord) -> RedrivenTo:
+    settling_to = record.settling_to if record.HasField("settling_to") else None
+    return RedrivenTo(record.next_offset, settling_to, record.producer_id)
+
+
 def queue_codec() -> RecordCodec[QueueKey, QueueValue]:
     """Keys and values as records of `__queues`."""
     kinds: tuple[ValueKind[QueueKey], ...] = (
@@ -153,8 +185,15 @@ def queue_codec() -> RecordCodec[QueueKey, QueueValue]:
             _producer,
         ),
         ValueKind(
+            RedrivenTo,
+            lambda key: key.letters is not None,
+            records_pb2.QueueRedriveRecord,
+            _redrive_record,
+            _redriven,
+        ),
+        ValueKind(
             Queue,
-            lambda key: key.partition is None and key.producer_id is None,
+            lambda key: key.partition is None and key.producer_id is None and key.letters is None,
             records_pb2.QueueRecord,
             _queue_record,
             _queue,

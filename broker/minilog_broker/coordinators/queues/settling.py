@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from minilog.errors import InvalidArgument
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2, queue_pb2
-from minilog_broker.coordinators.queues import partition_queue
+from minilog_broker.coordinators.queues import partition_queue, redriving
 from minilog_broker.coordinators.queues.locks import LeaseName
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.ranges import RangeState
@@ -55,6 +55,7 @@ def begin(view: QueueView, request: queue_pb2.SettleRequest, queues: Iterable[st
         states[key] = partition_queue.begin_settling(state, settlements, transaction.producer_id)
     producer = SettlingProducer(transaction.transactional_id, transaction.sequence)
     changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]
+    changes += redriving.begin(view, request)
     return [*changes, Change(QueueKey(request.queue, producer_id=transaction.producer_id), producer)]
 
 
@@ -83,15 +84,17 @@ def end(
     """What markers of one transaction do. Raises InvalidTxnState, for all, where a commit is not what is pending."""
     states: dict[QueueKey, PartitionQueue] = {}
     producers: list[QueueKey] = []
+    redriven: list[QueueChange] = []
     for marker in markers:
         pending = view.pending_of(marker.producer_id, queues_of(marker.producer_id))
         check_marker(pending, marker)
         for queue in pending:
             producers.append(QueueKey(queue, producer_id=marker.producer_id))
+            redriven += redriving.end(view, queue, marker.producer_id, committed=marker.committed)
             for key, state in view.partitions(queue):
                 before = states.get(key, state)
                 after = partition_queue.end_settling(before, marker.producer_id, committed=marker.committed)
                 if after != before:
                     states[key] = after
     changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]
-    return [*changes, *(Change(key, None) for key in producers)]
+    return [*changes, *redriven, *(Change(key, None) for key in producers)]

@@ -8,7 +8,7 @@ from minilog.errors import InvalidRecordState, ResourceNotFound, UnknownTopicId
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
-from minilog_broker.coordinators.queues.records import Queue, QueueKey, QueueTable, SettlingProducer
+from minilog_broker.coordinators.queues.records import Queue, QueueKey, QueueTable, RedrivenTo, SettlingProducer
 from minilog_broker.coordinators.queues.settings import QueueSettings, queue_settings
 
 PartitionCount = Callable[[bytes], int | None]
@@ -58,6 +58,15 @@ class QueueView:
     def partitions(self, name: str) -> list[tuple[QueueKey, PartitionQueue]]:
         """The partitions of a queue that have a state."""
         return [(key, value) for key, value in self._table.owned(name) if isinstance(value, PartitionQueue)]
+
+    def redriven(self, key: QueueKey) -> RedrivenTo:
+        """How far the letters of a partition are redriven."""
+        value = self._table.get(key)
+        return value if isinstance(value, RedrivenTo) else RedrivenTo()
+
+    def all_redriven(self, name: str) -> list[tuple[QueueKey, RedrivenTo]]:
+        """The same of each partition with redriven letters of a queue."""
+        return [(key, value) for key, value in self._table.owned(name) if isinstance(value, RedrivenTo)]
 
     def producers(self, name: str) -> list[int]:
         """The producers with settling records of a queue."""

@@ -38,6 +38,7 @@ def redact(answer: Any, sees_topic: SeesTopic, sees_transaction: SeesName, sees_
                     _keep(partitions, lambda partition_id: sees_topic(partition_id.topic_id))
         case queue_pb2.DescribeQueueResponse():
             _keep(answer.partitions, lambda partition: sees_topic(partition.partition_id.topic_id))
+            _keep(answer.redriven, lambda partition: sees_topic(partition.letters_partition_id.topic_id))
         case coordinator_pb2.DescribeTransactionResponse():
             for producer in answer.producers:
                 _keep(producer.partitions, lambda partition: sees_topic(partition.topic_id))

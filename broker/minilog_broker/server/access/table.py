@@ -118,6 +118,16 @@ def _topics_of(field: str) -> Names:
     return of
 
 
+def _letters(request: Any, image: MetadataImage) -> Iterable[ById]:
+    """The dead-letter topic of a redrive."""
+    return (by_id(image, request.letters_partition_id.topic_id),)
+
+
+def _rewritten_letters(request: Any, image: MetadataImage) -> Iterable[ById]:
+    """The same of a settlement that has letters."""
+    return _letters(request.rewritten, image) if request.HasField("rewritten") else ()
+
+
 def _topic_ids(request: Any, image: MetadataImage) -> Iterable[ById]:
     """The topics of a lease."""
     return (by_id(image, topic_id) for topic_id in request.topic_ids)
@@ -232,7 +242,16 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
             (
                 _asked(_O.READ, _K.GROUP, _names("queue")),
                 _asked_by_id(_O.READ, "settlements"),
+                _asked(_O.READ, _K.TOPIC, _rewritten_letters),
                 _asked(_O.WRITE, _K.TRANSACTIONAL_ID, _transaction_of_commit),
+            )
+        ),
+        # Whoever may settle a record for good may undo it: Kafka asks the same of those that set a share group back.
+        "Redrive": AllOf(
+            (
+                _asked(_O.READ, _K.GROUP, _names("queue")),
+                _asked_by_id(_O.READ, "letters"),
+                _asked(_O.READ, _K.TOPIC, _letters),
             )
         ),
         "ListQueues": _READS_CLUSTER,

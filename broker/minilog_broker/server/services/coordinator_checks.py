@@ -121,6 +121,35 @@ def check_settlements(request: queue_pb2.SettleRequest) -> None:
             raise InvalidArgument(f"{where}: a release waits at most {MAX_RELEASE_DELAY_MS} ms")
     if request.HasField("transaction"):
         check_transaction(request.transaction)
+    if request.HasField("rewritten"):
+        if not request.HasField("transaction"):
+            raise InvalidArgument(f"queue '{request.queue}': letters are written anew in a transaction only")
+        _check_letters(request.queue, request.rewritten)
+
+
+def check_redrive(request: queue_pb2.RedriveRequest) -> None:
+    """Check the name of the queue, the part of the dead-letter topic, and that the letters are of it, in order."""
+    check_queue(request)
+    _check_letters(request.queue, request)
+    _check_partitions(letter.partition_id for letter in request.letters)
+    before = request.first_offset - 1
+    for letter in request.letters:
+        if not before < letter.letter_offset < request.next_offset or letter.offset < 0:
+            raise InvalidArgument(
+                f"queue '{request.queue}': the letter at {letter.letter_offset} of the record at {letter.offset} is "
+                f"not between {before} and {request.next_offset}: letters come in the order of their offsets"
+            )
+        before = letter.letter_offset
+
+
+def _check_letters(queue: str, part: queue_pb2.RedriveRequest | queue_pb2.RewrittenLetters) -> None:
+    """Check a part of a dead-letter topic."""
+    _check_partitions((part.letters_partition_id,))
+    if not 0 <= part.first_offset < part.next_offset:
+        raise InvalidArgument(
+            f"queue '{queue}': letters from {part.first_offset} to {part.next_offset} are none: they end behind their "
+            "begin, which is not below 0"
+        )
 
 
 def check_group_partitions(request: coordinator_pb2.FetchOffsetsRequest | coordinator_pb2.DeleteGroupRequest) -> None:

@@ -25,6 +25,7 @@ from minilog_broker.server.services.coordinator_checks import (
     QueueRequest,
     check_lease,
     check_queue,
+    check_redrive,
     check_settlements,
 )
 from minilog_broker.server.shells.coordinators import Coordinators
@@ -74,6 +75,7 @@ class QueueService(queue_pb2_grpc.QueueServiceServicer):
     Lease = callers_call(_of_queue, queue_pb2.LeaseResponse, QueueCoordinator.lease, check_lease)
     _renew = _call(queue_pb2.RenewLeasesResponse, QueueCoordinator.renew)
     _settle = _call(queue_pb2.SettleResponse, QueueCoordinator.settle, check_settlements)
+    Redrive = _call(queue_pb2.RedriveResponse, QueueCoordinator.redrive, check_redrive)
     DescribeQueue = _call(queue_pb2.DescribeQueueResponse, QueueCoordinator.describe)
     AlterQueue = _call(queue_pb2.AlterQueueResponse, QueueCoordinator.alter)
     DeleteQueue = _call(queue_pb2.DeleteQueueResponse, untimed(QueueCoordinator.delete))
