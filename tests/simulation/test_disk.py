@@ -1,4 +1,4 @@
-"""The simulated disk keeps, loses, tears and refuses what a real one may."""
+"""The disk in memory keeps, loses, tears and refuses what a real one may."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from tests.simulation.machines.disk import PowerLoss, SimulatedDisk
+from tests.world.disk import MemoryDisk, PowerLoss
 
 
-def written(disk: SimulatedDisk, path: str = "/file", content: bytes = b"content") -> None:
+def written(disk: MemoryDisk, path: str = "/file", content: bytes = b"content") -> None:
     file = disk.open(path, create=True)
     file.write([content], 0)
     file.fdatasync()
@@ -20,7 +20,7 @@ def written(disk: SimulatedDisk, path: str = "/file", content: bytes = b"content
 def test_what_was_synced_survives_and_what_was_not_may_be_lost() -> None:
     contents = set()
     for seed in range(50):
-        disk = SimulatedDisk(random.Random(seed))
+        disk = MemoryDisk(random.Random(seed))
         written(disk)
         disk.open("/file").write([b"unsynced"], 7)
         disk.lose_power()
@@ -32,7 +32,7 @@ def test_what_was_synced_survives_and_what_was_not_may_be_lost() -> None:
 def test_a_name_that_was_not_synced_may_be_lost() -> None:
     there = set()
     for seed in range(20):
-        disk = SimulatedDisk(random.Random(seed))
+        disk = MemoryDisk(random.Random(seed))
         disk.open("/file", create=True).fdatasync()
         disk.lose_power()
         there.add(disk.exists("/file"))
@@ -42,7 +42,7 @@ def test_a_name_that_was_not_synced_may_be_lost() -> None:
 def test_what_is_pending_in_a_directory_goes_where_its_directory_goes() -> None:
     found = set()
     for seed in range(20):
-        disk = SimulatedDisk(random.Random(seed))
+        disk = MemoryDisk(random.Random(seed))
         disk.make_dir("/log")
         disk.open("/log/old", create=True).fdatasync()
         disk.fsync_dir("/log")
@@ -55,7 +55,7 @@ def test_what_is_pending_in_a_directory_goes_where_its_directory_goes() -> None:
 
 
 def test_power_may_be_lost_in_the_middle_of_a_change() -> None:
-    disk = SimulatedDisk(random.Random(0))
+    disk = MemoryDisk(random.Random(0))
     written(disk)
     disk.die_after(0, PowerLoss)
     with pytest.raises(PowerLoss):
@@ -63,7 +63,7 @@ def test_power_may_be_lost_in_the_middle_of_a_change() -> None:
 
 
 def test_a_full_disk_takes_nothing_that_makes_a_file_longer() -> None:
-    disk = SimulatedDisk(random.Random(0))
+    disk = MemoryDisk(random.Random(0))
     written(disk)
     disk.fill("/file")
     file = disk.open("/file")
@@ -76,7 +76,7 @@ def test_a_full_disk_takes_nothing_that_makes_a_file_longer() -> None:
 def test_what_a_failed_sync_left_in_memory_goes_with_the_process() -> None:
     contents = set()
     for seed in range(20):
-        disk = SimulatedDisk(random.Random(seed))
+        disk = MemoryDisk(random.Random(seed))
         written(disk)
         file = disk.open("/file")
         file.write([b"more"], 7)

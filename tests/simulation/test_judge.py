@@ -22,12 +22,12 @@ from tests.simulation.judge.leader_epochs import first_wrong
 from tests.simulation.judge.metadata import Metadata
 from tests.simulation.judge.partition import JudgedPartition
 from tests.simulation.judge.registrations import Decision, Registrations
-from tests.simulation.machines.disk import SimulatedDisk
 from tests.simulation.machines.loop import Process
 from tests.simulation.machines.machine import EPOCH_S
 from tests.simulation.plan import Plan
 from tests.simulation.run import run_many
 from tests.simulation.violation import Violation
+from tests.world.disk import MemoryDisk
 
 CALM = Plan(writers=1, quiet_s=1.0, safety_s=0.5)  # nothing befalls it
 AT_ONCE = {
@@ -250,7 +250,7 @@ class TestCopies:
     """A copy on a disk of two segments: what is synced, and what is not."""
 
     @pytest.fixture
-    def disk(self) -> SimulatedDisk:
+    def disk(self) -> MemoryDisk:
         cluster = SimulatedCluster(1, Plan())
         cluster.loop.close()
         host = cluster.hosts[1]
@@ -261,26 +261,26 @@ class TestCopies:
             host.disk.fsync_dir(name)
         return host.disk
 
-    def _write(self, disk: SimulatedDisk, base: int, content: bytes, position: int, *, sync: bool) -> None:
+    def _write(self, disk: MemoryDisk, base: int, content: bytes, position: int, *, sync: bool) -> None:
         file = disk.open(f"{PATH}/{base:020d}.log", create=True)
         file.write([content], position)
         if sync:
             file.fdatasync()
         file.close()
 
-    def test_what_is_not_synced_is_live_and_not_durable(self, disk: SimulatedDisk) -> None:
+    def test_what_is_not_synced_is_live_and_not_durable(self, disk: MemoryDisk) -> None:
         self._write(disk, 0, _batch(0), 0, sync=True)
         disk.fsync_dir(PATH)
         self._write(disk, 0, _batch(2), len(_batch(0)), sync=False)
         assert (self.copy.live.end, self.copy.durable.end) == (4, 2)
 
-    def test_a_file_whose_name_is_not_synced_is_not_durable(self, disk: SimulatedDisk) -> None:
+    def test_a_file_whose_name_is_not_synced_is_not_durable(self, disk: MemoryDisk) -> None:
         self._write(disk, 0, _batch(0), 0, sync=True)
         assert (self.copy.live.end, self.copy.durable.end) == (2, 0)
         disk.fsync_dir(PATH)
         assert self.copy.durable.end == 2
 
-    def test_what_grows_is_read_on_and_what_agreed_stays(self, disk: SimulatedDisk) -> None:
+    def test_what_grows_is_read_on_and_what_agreed_stays(self, disk: MemoryDisk) -> None:
         self._write(disk, 0, _batch(0), 0, sync=True)
         view = self.copy.live
         view.agreed = view.end
@@ -288,7 +288,7 @@ class TestCopies:
         assert [header.base_offset for header in self.copy.live.batches] == [0, 2]
         assert (view.agreed, view.end) == (2, 5)
 
-    def test_what_was_cut_away_is_told_once_also_where_it_was_written_again(self, disk: SimulatedDisk) -> None:
+    def test_what_was_cut_away_is_told_once_also_where_it_was_written_again(self, disk: MemoryDisk) -> None:
         self._write(disk, 0, _batch(0) + _batch(2), 0, sync=True)
         self.copy.live.agreed = self.copy.live.end
         file = disk.open(f"{PATH}/{0:020d}.log")
@@ -298,7 +298,7 @@ class TestCopies:
         assert (view.take_cut("a"), view.take_cut("a")) == (2, None)
         assert (view.agreed, view.end, view.batches[-1].partition_leader_epoch) == (2, 4, 7)
 
-    def test_a_torn_batch_ends_the_log_and_so_does_a_gap(self, disk: SimulatedDisk) -> None:
+    def test_a_torn_batch_ends_the_log_and_so_does_a_gap(self, disk: MemoryDisk) -> None:
         self._write(disk, 0, _batch(0), 0, sync=True)
         self._write(disk, 4, _batch(4), 0, sync=True)
         assert self.copy.live.end == 2
@@ -309,7 +309,7 @@ class TestCopies:
 
     @pytest.mark.parametrize(("log_start", "start", "end"), [(3, 0, 2), (4, 4, 6), (5, 4, 6)])
     def test_a_gap_below_the_start_of_the_log_is_what_a_crash_left(
-        self, disk: SimulatedDisk, log_start: int, start: int, end: int
+        self, disk: MemoryDisk, log_start: int, start: int, end: int
     ) -> None:
         """Seed 1301134: of three segments that were being deleted the second had gone."""
         self._write(disk, 0, _batch(0), 0, sync=True)
@@ -317,7 +317,7 @@ class TestCopies:
         write_durable_file(disk, f"{PATH}/checkpoint", b'{"log_start_offset":%d}' % log_start)
         assert (self.copy.live.start, self.copy.live.end) == (start, end)
 
-    def test_after_a_loss_of_power_the_copy_is_what_was_durable(self, disk: SimulatedDisk) -> None:
+    def test_after_a_loss_of_power_the_copy_is_what_was_durable(self, disk: MemoryDisk) -> None:
         disk.random = random.Random(1)
         self._write(disk, 0, _batch(0), 0, sync=True)
         disk.fsync_dir(PATH)

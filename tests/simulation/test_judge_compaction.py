@@ -18,9 +18,9 @@ from minilog.typed.topic_schema import first_version
 from minilog.typed.topic_schemas import TopicSchemas
 from tests.simulation.judge.compacted_partition import CompactedPartition, JudgedPoint
 from tests.simulation.judge.copies import View
-from tests.simulation.machines.disk import Inode
 from tests.unit.record_batch.batches import NOW_US
 from tests.unit.storage.compaction.keyed_logs import KEY, KeyedLog, cleaned
+from tests.world.disk import Inode
 
 NAME = f"{0:020}.log"
 FIRST = first_version(parse_ddl("part string NOT NULL, shard int, note string NOT NULL"), ("part", "shard"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tests.simulation.machines.disk import Death, Killed, PowerLoss
 from tests.simulation.plan import LATER
+from tests.world.disk import Death, Killed, PowerLoss
 
 if TYPE_CHECKING:
     from tests.simulation.faults.ground import Ground

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import HEADER_BYTES, BatchHeader, decode_header
-from tests.simulation.machines.disk import NEVER, SEGMENT_SUFFIX, Inode
 from tests.simulation.machines.host import DATA_PATH
+from tests.world.disk import NEVER, SEGMENT_SUFFIX, Inode
 
 if TYPE_CHECKING:
     from tests.simulation.machines.host import SimulatedHost

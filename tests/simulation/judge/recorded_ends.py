@@ -22,7 +22,7 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.judge.partition import JudgedPartition
     from tests.simulation.judge.truth import Truth
-    from tests.simulation.machines.disk import Inode
+    from tests.world.disk import Inode
 
 _NAME = "/checkpoint"
 

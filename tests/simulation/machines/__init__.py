@@ -4,7 +4,7 @@ loop.py                     the event loop on virtual time, and the processes th
 network.py, calls.py        links between processes, and gRPC's calls, channels and servers on them: the generated stubs
                             and servicers work unchanged
 wire.py                     what is said, for whoever looks
-disk.py, disk_queue.py      a disk that loses, tears, fails and rots; and its thread
+disk_queue.py               the thread of a disk (tests/world/disk.py)
 machine.py                  what a broker or a client takes from its machine: clocks, chance, disks, network
 host.py                     one machine: its disk, the broker that runs on it or none, and what befalls it
 """

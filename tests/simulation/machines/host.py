@@ -22,13 +22,13 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.levels import FIRST_LEVEL, SUPPORTED_LEVELS
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerConfig, BrokerOptions, VoterAddress, load_config
-from tests.simulation.machines.disk import SEGMENT_SUFFIX, Death, PowerLoss, SimulatedDisk
 from tests.simulation.machines.identities import Identities
 from tests.simulation.machines.loop import Process, VirtualLoop
 from tests.simulation.machines.machine import SimulatedMachine
 from tests.simulation.machines.network import CUT, SimulatedNetwork
 from tests.simulation.plan import LATER, Plan
 from tests.simulation.violation import Violation
+from tests.world.disk import SEGMENT_SUFFIX, Death, MemoryDisk, PowerLoss
 
 PORT, PEER_PORT = 9092, 9093  # one for all; the other is of brokers alone, where users are known
 DATA_PATH = "/data"
@@ -54,7 +54,7 @@ def _nobody(path: str) -> None:
     """Nobody wants to hear it."""
 
 
-class HostDisk(SimulatedDisk):
+class HostDisk(MemoryDisk):
     """Its machine hears of a death, or an error, in the middle of a change before anything else happens. `replaced`
     hears of each file that takes another name."""
 

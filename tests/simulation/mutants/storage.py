@@ -22,8 +22,8 @@ from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding, Recovered, Recovery
-from tests.simulation.machines.disk import SimulatedDisk
 from tests.simulation.mutants.replication import Patches
+from tests.world.disk import MemoryDisk
 
 
 def one_lookup_then_high_watermark() -> Patches:
@@ -68,7 +68,7 @@ def directory_entries_not_synced() -> Patches:
     roll = Log._roll
 
     def unsynced() -> AbstractContextManager[Any]:
-        return patch.object(SimulatedDisk, "fsync_dir", lambda self, path: None)
+        return patch.object(MemoryDisk, "fsync_dir", lambda self, path: None)
 
     def mutant(self: Log) -> None:
         with unsynced():

@@ -19,7 +19,7 @@ from minilog_broker.server.clients.snapshot_transfer import newest_snapshot
 from minilog_broker.storage.snapshot_files import SnapshotFiles
 from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster
-from tests.unit.storage.crashable_files import CrashableFiles
+from tests.world.disk import MemoryDisk
 
 
 def history() -> ControllerCluster:
@@ -133,7 +133,7 @@ def test_another_snapshot_than_its_name_says_is_refused() -> None:
 
 
 def test_the_newest_whole_one_is_found_and_a_damaged_one_passed_over() -> None:
-    files = CrashableFiles()
+    files = MemoryDisk()
     files.make_dir("/m")
     snapshots = SnapshotFiles(files, "/m")
     assert newest_snapshot(snapshots) is None

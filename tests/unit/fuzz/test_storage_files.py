@@ -27,8 +27,8 @@ from minilog_broker.storage.producer_state import ProducerState, recover_produce
 from minilog_broker.storage.segment_name import SegmentName
 from minilog_broker.storage.topic_id_file import read_topic_id
 from tests.unit.fuzz.messages import fuzzing
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, contents, fill, header, open_log
+from tests.world.disk import MemoryDisk
 
 BASE = f"{DIRECTORY}/00000000000000000000"
 _EDGES = [0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)]
@@ -55,8 +55,8 @@ _json = st.sampled_from(
 _anything = st.one_of(st.binary(max_size=120), _words, _json)
 
 
-def files_with(path: str, content: bytes, *, sealed: bool) -> CrashableFiles:
-    files = CrashableFiles()
+def files_with(path: str, content: bytes, *, sealed: bool) -> MemoryDisk:
+    files = MemoryDisk()
     files.make_dir("/data")
     files.make_dir(DIRECTORY)
     if sealed:
@@ -201,7 +201,7 @@ def test_a_log_opens_or_is_refused_whatever_one_of_its_files_says(
 ) -> None:
     """It opens: and then it is a prefix of what it was, or says that it is damaged, or knows no better. Of one segment,
     and of several, which a manifest names."""
-    files = CrashableFiles()
+    files = MemoryDisk()
     settings = replace(SETTINGS, segment_bytes=segment_bytes)
     log = open_log(files, settings=settings)
     batches = fill(log, 6, payload=bytes(40))

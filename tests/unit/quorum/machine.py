@@ -33,7 +33,7 @@ from minilog_broker.storage.run_reads import read_run
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.snapshot_files import SnapshotFiles
 from minilog_broker.storage.snapshot_id import SnapshotId
-from tests.unit.storage.crashable_files import CrashableFiles
+from tests.world.disk import MemoryDisk
 
 FETCH_TIMEOUT_MS = 1_000.0  # what is left to machines that are busy is not needed here
 
@@ -86,7 +86,7 @@ class QuorumMachine:
         """An empty one, with a directory id of its own."""
         self.disks += 1
         self.directory_id = bytes([self.node_id, self.disks, self.cluster.seed % 256, 0]) * 4
-        self.files = CrashableFiles(random.Random(self.cluster.random.random()))
+        self.files = MemoryDisk(random.Random(self.cluster.random.random()))
         self.files.make_dir("/data")
         self.files.fsync_dir("/")
         self.votes_written = []
@@ -131,7 +131,7 @@ class QuorumMachine:
     def stop(self, *, power_loss: bool = False) -> None:
         self.node = None
         self.life += 1
-        self.files.crash() if power_loss else self.files.stop_process()
+        self.files.lose_power() if power_loss else self.files.end_process()
 
     def voter(self) -> Voter:
         """This machine as the log would record it now."""

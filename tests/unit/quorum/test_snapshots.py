@@ -16,7 +16,7 @@ from minilog_broker.storage.snapshot_id import SnapshotId, snapshot_name
 from tests.unit.quorum.cluster import QuorumCluster, topic_record
 from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import DIRECTORY, SETTINGS, QuorumMachine
-from tests.unit.storage.crashable_files import CrashableFiles
+from tests.world.disk import MemoryDisk
 
 THREE = (1, 2, 3)
 
@@ -254,7 +254,7 @@ def test_a_snapshot_that_comes_while_the_disk_truncates_is_the_one_that_counts()
 
 
 def test_files_are_written_aside_and_listed_newest_first() -> None:
-    files = CrashableFiles()
+    files = MemoryDisk()
     files.make_dir("/m")
     snapshots = SnapshotFiles(files, "/m")
     ids = [SnapshotId(7, 1), SnapshotId(300, 2)]

@@ -27,8 +27,9 @@ from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.recovery import mark_damaged
 from minilog_broker.storage.run_reads import read_run, read_run_now
+from minilog_broker.storage.segment_name import SegmentName
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.replication.memory_files import MemoryFileSystem
+from tests.world.disk import MemoryDisk
 
 if TYPE_CHECKING:
     from tests.unit.replication.cluster import ReplicaCluster
@@ -83,7 +84,7 @@ class BrokerOfCores:
     def __init__(self, cluster: ReplicaCluster, broker_id: int) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
-        self.files = MemoryFileSystem()
+        self.files = MemoryDisk()
         self.alive = True
         self.lives = 0
         self.version = 0  # changes with every change of a log
@@ -127,7 +128,7 @@ class BrokerOfCores:
         self.kept = {key: self.headers_below(key, log.durable_end_offset) for key, log in self.logs.items()}
         self.version += 1
         self.alive = False
-        self.files.crash()
+        self.files.lose_unsynced()
         for link in [*self.links.values(), *self.sessions.values()]:
             self.cluster.break_link(link)
         self.links.clear()
@@ -346,6 +347,11 @@ class BrokerOfCores:
             else:
                 self.manager.log_flushed(key, self.logs[key].durable_end_offset, self.cluster.now_ms)
         self.run()
+
+    def flip_bit(self, position: int = -1, key: PartitionKey = KEY) -> None:
+        """A bit of its copy is not what was written; a position below 0 counts from the end."""
+        path = SegmentName(0).path(self.logs[key].directory)
+        self.files.flip_bit(path, position % self.files.size(path), 0)
 
     # -- views for tests
 

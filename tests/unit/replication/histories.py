@@ -13,7 +13,6 @@ from minilog.v1 import common_pb2
 from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.replica_effects import AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.storage.segment_name import SegmentName
 from tests.unit.replication.cluster import KEY, TOPIC_ID, BrokerOfCores, ReplicaCluster, batch, bound
 from tests.unit.replication.invariants import Checker, Entry, entry
 
@@ -140,7 +139,7 @@ class ReplicationHistory:
         self._rotten: set[tuple[int, int]] = set()  # (broker, life): once in a life is a replica fetched again
         self.cluster = ReplicaCluster(settings=SETTINGS)
         for broker in self.cluster.brokers.values():
-            broker.files.cold = self.is_cold
+            broker.files.get_cold(float(self.is_cold))
         if self.rots:  # its session is open whatever befalls the copy of the other partition
             self.cluster.controller.create(PartitionKey(TOPIC_ID, 1), tuple(self.cluster.brokers), 1)
         self.checker = Checker(self.cluster)
@@ -228,8 +227,7 @@ class ReplicationHistory:
         headers = broker.headers_below(KEY, broker.ends()[1])
         lengths = [header.length for header in headers]
         broken = self.rng.randrange(len(lengths))
-        content = broker.files.open(SegmentName(0).path(broker.logs[KEY].directory)).content
-        content[sum(lengths[:broken]) + self.rng.randrange(HEADER_BYTES, lengths[broken])] ^= 1
+        broker.flip_bit(sum(lengths[:broken]) + self.rng.randrange(HEADER_BYTES, lengths[broken]))
         broker.manager.log_damaged(KEY, CorruptMessage("a bit has flipped"), self.cluster.now_ms)
         broker.run()
         if KEY in broker.offline:  # else it has no role yet, and hears of no damage

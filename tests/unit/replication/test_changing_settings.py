@@ -126,12 +126,12 @@ def test_to_os_and_back_writing_goes_on_whoever_hears_of_it_first(first: int) ->
 def test_what_a_full_disk_dropped_is_asked_of_it_again() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
-    cluster[1].files.full = True
+    cluster[1].files.fill("/")
     under(cluster, flush_on_append=False)
     cluster.replay(cluster[1])
     cluster[1].work()  # the append fails, and the disk thread drops what was asked behind it
     cluster[1].disk.popleft()
-    cluster[1].files.full = False
+    cluster[1].files.fill()
     cluster.settle()
     assert not cluster[1].logs[KEY].settings.flush_on_append
     leader = cluster[1].leader()

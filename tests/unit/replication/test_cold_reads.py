@@ -24,7 +24,7 @@ def cold(*, brokers: int = 1, batches: int = BATCHES, size_bytes: int = 10) -> R
         cluster.produce(1, batch(size_bytes=size_bytes))
         cluster.settle()
     cluster.advance(100)
-    cluster[1].files.cold = True
+    cluster[1].files.get_cold(1.0)
     return cluster
 
 
@@ -91,7 +91,7 @@ def test_what_is_in_memory_is_sent_while_another_partition_is_read_from_the_disk
     session_id = cluster.consume(1, 0)
     pull(cluster, session_id)
     assert asked(cluster)
-    cluster[1].files.cold = False
+    cluster[1].files.get_cold(0.0)
     request = data_pb2.FetchRequest(credit_bytes=1 << 30)
     position(request, OTHER)
     cluster[1].manager.fetch_request(session_id, request, cluster.now_ms)
@@ -177,7 +177,7 @@ def test_what_a_follower_read_before_it_cut_its_log_is_not_sent() -> None:
     """A position may be judged anew, by the same leader, when the log has gone another way: the run is of no use."""
     cluster = cold(brokers=3)
     follower = cluster[2]
-    follower.files.cold = True
+    follower.files.get_cold(1.0)
     session_id = cluster.consume(2, 0, leader_epoch=0)
     while session_id in follower.consumers_ready:
         cluster.pull_consumer(follower, session_id)

@@ -13,23 +13,14 @@ from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.replica_effects import CheckCopy
 from minilog_broker.replication.sessions.copy_checks import MAX_WAITING, CopyChecks
 from minilog_broker.storage.errors import DamagedCopy, DifferingCopy
-from minilog_broker.storage.segment_name import SegmentName
 from tests.unit.replication.cluster import KEY, ReplicaCluster
-
-
-def content_of(cluster: ReplicaCluster, broker_id: int) -> bytearray:
-    return cluster[broker_id].files.open(SegmentName(0).path(cluster[broker_id].logs[KEY].directory)).content
-
-
-def flip_a_bit(cluster: ReplicaCluster, broker_id: int, position: int = -1) -> None:
-    content_of(cluster, broker_id)[position] ^= 1 << position % 8
 
 
 def test_a_leader_whose_consumer_got_it_damaged_looks_at_its_own_copy_and_gives_it_up() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
     cluster.settle()
-    flip_a_bit(cluster, 1)
+    cluster[1].flip_bit()
     session = cluster.consume(1, 0)
     cluster.settle()
     assert not cluster[1].offline, "what is sent is not looked at"
@@ -45,7 +36,7 @@ def test_all_that_came_damaged_is_looked_at_and_not_the_first_batch_only_by_what
     for _ in range(3):
         cluster.produce(1)
     cluster.settle()
-    flip_a_bit(cluster, 1)
+    cluster[1].flip_bit()
     session = cluster.consume(1, 0)
     cluster.settle()
     assert not cluster[1].offline
@@ -80,7 +71,7 @@ def test_a_damaged_copy_is_cut_and_fetched_again_when_the_controller_knows_of_it
     for _ in range(3):
         cluster.produce(1)
     cluster.settle()
-    flip_a_bit(cluster, 1)
+    cluster[1].flip_bit()
     find_damage(cluster, 1)
     assert KEY in cluster[1].offline
     cluster.controller.move(KEY, 2)
@@ -92,7 +83,7 @@ def test_a_damaged_copy_is_cut_and_fetched_again_when_the_controller_knows_of_it
     assert cluster[1].logs[KEY].log_end_offset == cluster[2].logs[KEY].log_end_offset == 3
     cluster.controller.set_state(KEY, in_sync_replicas=(1, 2, 3), damaged_replicas=())
     cluster.settle()
-    flip_a_bit(cluster, 1)
+    cluster[1].flip_bit()
     find_damage(cluster, 1)
     assert KEY in cluster[1].offline
     cluster.controller.set_state(KEY, in_sync_replicas=(2, 3), damaged_replicas=(1,))
@@ -107,7 +98,7 @@ def test_damage_that_a_command_of_the_disk_meets_is_cut_and_fetched_again_too() 
     for _ in range(3):
         cluster.produce(1)
     cluster.settle()
-    flip_a_bit(cluster, 2)
+    cluster[2].flip_bit()
     cluster[2].manager.log_failed(KEY, DamagedCopy("the header checksum is wrong"), cluster.now_ms)
     cluster.settle()
     assert KEY in cluster[2].offline
@@ -175,9 +166,9 @@ def test_a_flipped_bit_is_found_wherever_it_is(first: int) -> None:
         for _ in range(3):
             cluster.produce(1)
         cluster.settle()
-        if number >= len(content_of(cluster, 1)):
+        if number >= sum(header.length for header in cluster[1].headers()):
             break
-        flip_a_bit(cluster, 1, number)
+        cluster[1].flip_bit(number)
         session = cluster.consume(1, 0)
         cluster.settle()
         if KEY in cluster[1].offline:

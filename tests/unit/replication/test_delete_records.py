@@ -298,8 +298,7 @@ def test_a_follower_that_starts_anew_begins_with_the_whole_of_a_cut_batch() -> N
     ticket = cluster.delete_records(1, 15)
     rest(cluster)
     assert cluster[1].deleted[ticket].low_watermark == 15
-    cluster[3].logs[KEY].close(clean=False)
-    cluster[3].files._files.clear()  # an emptied disk
+    cluster[3].files.wipe()  # an emptied disk
     cluster[3].restart()
     cluster.advance(2_000)
     assert starts(cluster) == [15, 15, 15]
@@ -399,8 +398,7 @@ def test_a_follower_that_starts_anew_is_told_of_producers_below(*, emptied_disk:
     cluster.delete_records(1, 20)
     rest(cluster)
     if emptied_disk:
-        cluster[3].logs[KEY].close(clean=False)
-        cluster[3].files._files.clear()
+        cluster[3].files.wipe()
     cluster[3].restart()
     cluster.advance(2_000)
     assert starts(cluster) == [20, 20, 20]

@@ -138,8 +138,7 @@ def test_a_leader_whose_own_copy_is_bad_resigns_as_damaged() -> None:
     cluster.settle()
     cluster.produce(1)
     cluster.settle()
-    path = next(name for name in cluster[1].files._files if name.endswith(".log"))
-    cluster[1].files._files[path].content[-1] ^= 1
+    cluster[1].flip_bit()
     cluster[2].restart()
     cluster.advance(2_000)
     assert KEY in cluster[1].offline
@@ -302,12 +301,12 @@ def test_a_follower_whose_cut_finds_the_disk_full_is_cut_when_there_is_space() -
     old_leader = cluster[1]
     old_leader.logs[KEY].write_checkpoint()
     assert old_leader.logs[KEY].durable_end_offset == 2
-    old_leader.files.full = True
+    old_leader.files.fill("/")
     cluster.controller.move(KEY, 2)
     cluster.settle()
     assert KEY not in old_leader.offline
     assert old_leader.logs[KEY].log_end_offset == 2, "nothing is cut yet"
-    old_leader.files.full = False
+    old_leader.files.fill()
     cluster.produce(2)
     cluster.advance(3_000)
     logs = [[(h.base_offset, h.partition_leader_epoch) for h in cluster[broker].headers()] for broker in (1, 2)]

@@ -28,7 +28,7 @@ from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.replication.cluster import KEY, batch, quick_settings
-from tests.unit.replication.memory_files import MemoryFileSystem
+from tests.world.disk import MemoryDisk
 
 
 def placed(offset: int, epoch: int, rows: int = 1) -> bytes:
@@ -40,7 +40,7 @@ class FollowerBench:
     """A follower in leader epoch 5, whose log has 3 records of epoch 2 and 2 of epoch 4; its disk is run by hand."""
 
     def __init__(self, *, entries: tuple[tuple[int, int], ...] = ((2, 3), (4, 2))) -> None:
-        self.log = Log.open(MemoryFileSystem(), "/log", KEY, "topic", LogSettings(), unclean=False, create=True)
+        self.log = Log.open(MemoryDisk(), "/log", KEY, "topic", LogSettings(), unclean=False, create=True)
         for epoch, records in entries:
             self._write(placed(self.log.log_end_offset, epoch, records))
         self.log.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from minilog.errors import InvalidTopic, MessageTooLarge, NoSpace, NotEnoughReplicas, NotLeaderOrFollower
@@ -125,14 +127,14 @@ def test_appends_that_a_full_disk_dropped_are_told_by_leading_anew_from_where_th
     append(cluster, 0)
     cluster.settle()
     told(cluster, 1)
-    cluster[1].files.full = True
+    cluster[1].files.fill("/")
     append(cluster, 1)
     append(cluster, 2)
     cluster.settle()
     assert told(cluster, 1) == [BeganToLead(KEY, "__groups", 0, 1), HighWatermarkMoved(KEY, 0, 1)]
     with pytest.raises(NoSpace):
         append(cluster, 1)
-    cluster[1].files.full = False
+    cluster[1].files.fill()
     cluster.advance(cluster.settings.no_space_pause_ms + 1)
     assert append(cluster, 1) == 2
 
@@ -140,6 +142,6 @@ def test_appends_that_a_full_disk_dropped_are_told_by_leading_anew_from_where_th
 def test_a_broken_disk_ends_the_term(cluster: ReplicaCluster) -> None:
     told(cluster, 1)
     append(cluster, 0)
-    cluster[1].files.failing = True
+    cluster[1].files.fail("fdatasync", errno.EIO)
     cluster.settle()
     assert StoppedLeading(KEY) in told(cluster, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from minilog.errors import (
@@ -350,12 +352,12 @@ def test_the_state_is_truncated_with_the_log() -> None:
 
 def test_a_failed_append_drops_the_batch_and_all_behind_it() -> None:
     cluster = ReplicaCluster()
-    cluster[1].files.full = True
+    cluster[1].files.fill("/")
     tickets = [sent(cluster, 1, 0), sent(cluster, 1, 1)]
     cluster.settle()
     assert [error_of(cluster, 1, ticket) for ticket in tickets] == [NoSpace, NoSpace]
     assert error_of(cluster, 1, sent(cluster, 1, 2)) is NoSpace, "refused for a while, nothing is written"
-    cluster[1].files.full = False
+    cluster[1].files.fill()
     cluster.advance(1_100)
     again = sent(cluster, 1, 0)
     cluster.settle()
@@ -366,7 +368,7 @@ def test_reading_goes_on_when_the_disk_is_full() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
     cluster.settle()
-    cluster[1].files.full = True
+    cluster[1].files.fill("/")
     cluster.produce(1)
     cluster.settle()
     session_id = cluster.consume(1, 0)
@@ -376,7 +378,7 @@ def test_reading_goes_on_when_the_disk_is_full() -> None:
 
 def test_a_failed_sync_takes_the_replica_offline_and_the_outcome_is_unknown() -> None:
     cluster = ReplicaCluster()
-    cluster[1].files.failing = True
+    cluster[1].files.fail("fdatasync", errno.EIO)
     ticket = cluster.produce(1)
     cluster.settle()
     assert error_of(cluster, 1, ticket) is UnknownOutcome

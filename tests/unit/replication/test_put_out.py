@@ -21,7 +21,6 @@ from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.replica import Replica
 from minilog_broker.replication.rules.in_sync import FollowerView, Progress
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.storage.segment_name import SegmentName
 from tests.unit.replication.cluster import KEY, TOPIC_ID, BrokerOfCores, Link, ReplicaCluster
 from tests.unit.replication.mutants import who_lags_joins
 
@@ -60,7 +59,7 @@ def cut_off(cluster: ReplicaCluster, follower_id: int) -> None:
 
 def rot(broker: BrokerOfCores) -> None:
     """A bit of the first batch flips, which is found."""
-    broker.files.open(SegmentName(0).path(broker.logs[KEY].directory)).content[-1 - content_behind_first(broker)] ^= 1
+    broker.flip_bit(-1 - content_behind_first(broker))
     broker.manager.log_damaged(KEY, CorruptMessage("a bit has flipped"), broker.cluster.now_ms)
     broker.run()
     assert KEY in broker.offline

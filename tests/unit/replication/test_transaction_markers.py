@@ -168,11 +168,11 @@ def test_markers_that_are_not_committed_in_time_are_to_be_asked_for_again() -> N
 def test_a_full_disk_writes_no_marker_and_the_producer_has_not_ended() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
-    cluster[1].files.full = True
+    cluster[1].files.fill("/")
     ticket = cluster.write_markers(1, abort(7))
     cluster.settle()
     assert isinstance(cluster[1].marked[ticket], NoSpace)
-    cluster[1].files.full = False
+    cluster[1].files.fill()
     cluster.advance(1_100)
     next_batch = send(cluster, 7, 1)
     cluster.settle()

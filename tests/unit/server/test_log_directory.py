@@ -26,7 +26,7 @@ from minilog_broker.storage.producer_state import recover_producer_state
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.controller.cluster import DEFAULTS
 from tests.unit.replication.broker import batch
-from tests.unit.storage.crashable_files import CrashableFiles
+from tests.world.disk import MemoryDisk
 
 KEYS = [PartitionKey(bytes([number] * 16), 0) for number in (1, 2, 3)]
 BROKEN = KEYS[1]
@@ -46,15 +46,15 @@ def append(log: Log, key: PartitionKey, count: int, *, producer: tuple[int, int,
         log.append(PlacedBatches((header,), placed))
 
 
-def opened(files: CrashableFiles) -> tuple[DataDirectory, LogDirectory]:
+def opened(files: MemoryDisk) -> tuple[DataDirectory, LogDirectory]:
     directory = DataDirectory.open(files, "/data", 1, None, boot_id="boot", process_id=7)
     return directory, LogDirectory(files, directory, delete_delay_ms=0)
 
 
 @pytest.fixture
-def files() -> CrashableFiles:
+def files() -> MemoryDisk:
     """Three logs of an unclean stop, three records in each."""
-    files = CrashableFiles(random.Random(1))
+    files = MemoryDisk(random.Random(1))
     directory, logs = opened(files)
     for key in KEYS:
         log = logs.create(OpenLog(key, f"t{key.topic_id[0]}", DEFAULTS))
@@ -62,19 +62,19 @@ def files() -> CrashableFiles:
         log.sync()
         log.write_checkpoint()
     directory.close()
-    files.stop_process()
+    files.end_process()
     return files
 
 
-def unreadable_segment(files: CrashableFiles) -> None:
+def unreadable_segment(files: MemoryDisk) -> None:
     files.fail("pread", errno.EIO, FIRST)
 
 
-def unreadable_checkpoint(files: CrashableFiles) -> None:
+def unreadable_checkpoint(files: MemoryDisk) -> None:
     files.fail("pread", errno.EIO, f"{PATH}/checkpoint")
 
 
-def unreadable_epochs(files: CrashableFiles) -> None:
+def unreadable_epochs(files: MemoryDisk) -> None:
     files.fail("pread", errno.EIO, f"{PATH}/leader-epoch")
 
 
@@ -87,7 +87,7 @@ def keys_of(found: list[FoundLog]) -> list[PartitionKey]:
 
 @UNREADABLE
 def test_one_log_that_cannot_be_read_is_told_and_the_others_are_served(
-    files: CrashableFiles, spoil: Callable[[CrashableFiles], None]
+    files: MemoryDisk, spoil: Callable[[MemoryDisk], None]
 ) -> None:
     spoil(files)
     _, logs = opened(files)
@@ -108,14 +108,14 @@ def test_a_replica_whose_log_cannot_be_read_is_offline_and_is_not_made_anew() ->
     assert manager.take_effects() == [PartitionOffline(BROKEN, "Input/output error", damaged=False)]
 
 
-def test_a_stop_with_a_log_that_was_never_opened_is_not_clean(files: CrashableFiles) -> None:
+def test_a_stop_with_a_log_that_was_never_opened_is_not_clean(files: MemoryDisk) -> None:
     unreadable_segment(files)
     _, logs = opened(files)
     logs.recover()
     assert not logs.close(), "its torn tail would be taken for what a clean stop left"
 
 
-def test_a_log_that_could_not_be_read_is_set_aside_with_its_topic(files: CrashableFiles) -> None:
+def test_a_log_that_could_not_be_read_is_set_aside_with_its_topic(files: MemoryDisk) -> None:
     unreadable_segment(files)
     directory, logs = opened(files)
     logs.recover()
@@ -126,17 +126,17 @@ def test_a_log_that_could_not_be_read_is_set_aside_with_its_topic(files: Crashab
     assert not files.exists(aside)
 
 
-def damaged_topic_id(files: CrashableFiles) -> None:
+def damaged_topic_id(files: MemoryDisk) -> None:
     files.damage(f"{PATH}/topic-id", 3, b"\xff")
 
 
-def missing_topic_id(files: CrashableFiles) -> None:
+def missing_topic_id(files: MemoryDisk) -> None:
     files.lose(f"{PATH}/topic-id")
 
 
 @pytest.mark.parametrize("spoil", [damaged_topic_id, missing_topic_id])
 def test_data_that_nobody_can_name_is_neither_adopted_nor_the_end_of_the_start(
-    files: CrashableFiles, spoil: Callable[[CrashableFiles], None]
+    files: MemoryDisk, spoil: Callable[[MemoryDisk], None]
 ) -> None:
     spoil(files)
     _, logs = opened(files)
@@ -146,7 +146,7 @@ def test_data_that_nobody_can_name_is_neither_adopted_nor_the_end_of_the_start(
 
 
 def test_a_directory_whose_topic_id_could_not_be_read_once_is_opened_as_after_an_unclean_stop(
-    files: CrashableFiles,
+    files: MemoryDisk,
 ) -> None:
     files.damage(FIRST, files.size(FIRST), bytes(100))
     files.fail("pread", errno.EIO, f"{PATH}/topic-id")
@@ -155,7 +155,7 @@ def test_a_directory_whose_topic_id_could_not_be_read_once_is_opened_as_after_an
     assert logs.create(OpenLog(BROKEN, "t2", DEFAULTS)).recovery.cut_bytes == 100
 
 
-def test_a_log_of_which_nobody_knows_whose_it_is_has_the_name_of_a_replica(files: CrashableFiles) -> None:
+def test_a_log_of_which_nobody_knows_whose_it_is_has_the_name_of_a_replica(files: MemoryDisk) -> None:
     """Seed 981044: said to be none it was recorded as damaged, and it was the only copy."""
     files.fail("pread", errno.EIO, f"{PATH}/topic-id")
     _, logs = opened(files)
@@ -167,7 +167,7 @@ def test_a_log_of_which_nobody_knows_whose_it_is_has_the_name_of_a_replica(files
     assert not logs.close()
 
 
-def test_a_log_that_rotted_where_its_epochs_are_read_from_is_damaged_and_not_unreadable(files: CrashableFiles) -> None:
+def test_a_log_that_rotted_where_its_epochs_are_read_from_is_damaged_and_not_unreadable(files: MemoryDisk) -> None:
     """Seed 981040: its epochs had rotted too, and it stayed offline for ever."""
     directory, logs = opened(files)
     logs.recover()
@@ -177,7 +177,7 @@ def test_a_log_that_rotted_where_its_epochs_are_read_from_is_damaged_and_not_unr
     log.sync()
     log.write_checkpoint()
     directory.close()
-    files.stop_process()
+    files.end_process()
     files.damage(FIRST, 3, b"\xff")
     files.damage(f"{PATH}/leader-epoch", 3, b"\xff")
     _, logs = opened(files)
@@ -186,13 +186,13 @@ def test_a_log_that_rotted_where_its_epochs_are_read_from_is_damaged_and_not_unr
     assert logs.unreadable == {}
 
 
-def test_a_foreign_file_named_like_a_log_does_not_end_the_start(files: CrashableFiles) -> None:
+def test_a_foreign_file_named_like_a_log_does_not_end_the_start(files: MemoryDisk) -> None:
     files.open("/data/notes-1", create=True)
     _, logs = opened(files)
     assert keys_of(logs.recover()) == KEYS
 
 
-def test_what_was_set_aside_and_cannot_be_removed_holds_up_no_other(files: CrashableFiles) -> None:
+def test_what_was_set_aside_and_cannot_be_removed_holds_up_no_other(files: MemoryDisk) -> None:
     _, logs = opened(files)
     logs.recover()
     logs.delete(KEYS[0])
@@ -205,12 +205,12 @@ def test_what_was_set_aside_and_cannot_be_removed_holds_up_no_other(files: Crash
     logs.purge(1 << 40)
 
 
-def stopped(files: CrashableFiles, directory: DataDirectory) -> None:
+def stopped(files: MemoryDisk, directory: DataDirectory) -> None:
     directory.close()
-    files.stop_process()
+    files.end_process()
 
 
-def test_a_producer_is_known_by_what_it_wrote_behind_the_snapshot(files: CrashableFiles) -> None:
+def test_a_producer_is_known_by_what_it_wrote_behind_the_snapshot(files: MemoryDisk) -> None:
     directory, logs = opened(files)
     log = logs.recover()[0].log
     append(log, KEYS[0], 1, producer=(7, 0, 0))
@@ -224,7 +224,7 @@ def test_a_producer_is_known_by_what_it_wrote_behind_the_snapshot(files: Crashab
     assert entry.next_sequence == 2
 
 
-def test_damage_that_a_reader_met_is_known_to_the_next_life(files: CrashableFiles) -> None:
+def test_damage_that_a_reader_met_is_known_to_the_next_life(files: MemoryDisk) -> None:
     directory, logs = opened(files)
     logs.recover()
     log = logs.logs[BROKEN]
@@ -245,7 +245,7 @@ def damaged(logs: LogDirectory) -> list[PartitionKey]:
     return [each.key for each in logs.recover() if each.log.recovery.damaged]
 
 
-def test_a_torn_tail_is_told_with_every_heartbeat_until_the_replica_is_in_an_isr(files: CrashableFiles) -> None:
+def test_a_torn_tail_is_told_with_every_heartbeat_until_the_replica_is_in_an_isr(files: MemoryDisk) -> None:
     files.damage(FIRST, files.size(FIRST), bytes(100))
     _, logs = opened(files)
     logs.recover()
@@ -257,7 +257,7 @@ def test_a_torn_tail_is_told_with_every_heartbeat_until_the_replica_is_in_an_isr
     assert unsettled_replicas(logs) == []
 
 
-def test_retention_lets_go_of_no_more_than_a_slice_may_and_goes_on_with_the_next(files: CrashableFiles) -> None:
+def test_retention_lets_go_of_no_more_than_a_slice_may_and_goes_on_with_the_next(files: MemoryDisk) -> None:
     _, logs = opened(files)
     logs.recover()
     log = logs.logs[KEYS[0]]

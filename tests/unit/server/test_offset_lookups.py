@@ -8,8 +8,8 @@ import pytest
 
 from minilog.v1 import metadata_pb2
 from minilog_broker.server.disk.offset_lookups import is_looked_up, look_up_all
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import fill, open_log
+from tests.world.disk import MemoryDisk
 
 
 def told(end: int) -> metadata_pb2.ListOffsetsResult:
@@ -23,7 +23,7 @@ def test_the_ends_alone_need_no_look() -> None:
 
 
 def test_what_came_behind_the_ends_that_were_told_is_not_found() -> None:
-    log = open_log(CrashableFiles())
+    log = open_log(MemoryDisk())
     fill(log, 4)
     entry = metadata_pb2.ListOffsetsEntry(timestamp_us=log._segments[0].end.max_timestamp_us)
     before, now = told(3), told(4)
@@ -35,7 +35,7 @@ def test_what_came_behind_the_ends_that_were_told_is_not_found() -> None:
 def test_a_segment_that_is_deleted_under_the_look_is_looked_for_where_the_log_begins_by_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    log = open_log(CrashableFiles())
+    log = open_log(MemoryDisk())
     fill(log, 4)
     entry, result = metadata_pb2.ListOffsetsEntry(timestamp_us=0), told(4)
     look, missing = type(log).offset_for_timestamp, [FileNotFoundError(errno.ENOENT, "no such file")]
@@ -51,8 +51,8 @@ def test_a_segment_that_is_deleted_under_the_look_is_looked_for_where_the_log_be
 
 
 def test_what_cannot_be_read_is_told_beside_the_others() -> None:
-    files = CrashableFiles()
-    log, broken = open_log(files), open_log(CrashableFiles())
+    files = MemoryDisk()
+    log, broken = open_log(files), open_log(MemoryDisk())
     fill(log, 2)
     fill(broken, 2)
     broken._segments[0].file.close()

@@ -20,18 +20,18 @@ from minilog_broker.storage.log import Log
 from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.server.test_log_directory import append
-from tests.unit.storage.crashable_files import CrashableFiles
+from tests.world.disk import MemoryDisk
 
 VOTE = VoteState(7, 2, b"d" * 16)
 PATH = f"/data/{FILE_NAME}"
 
 
 @pytest.fixture
-def files() -> CrashableFiles:
-    return CrashableFiles(Random(1))
+def files() -> MemoryDisk:
+    return MemoryDisk(Random(1))
 
 
-def opened(files: CrashableFiles, *, belongs: bool = False) -> tuple[DataDirectory, Log]:
+def opened(files: MemoryDisk, *, belongs: bool = False) -> tuple[DataDirectory, Log]:
     directory = DataDirectory.open(files, "/data", 3, None, boot_id="boot", process_id=7)
     if belongs:
         directory.set_cluster("c" * 32, [1, 2, 3])
@@ -42,19 +42,19 @@ def opened(files: CrashableFiles, *, belongs: bool = False) -> tuple[DataDirecto
     )
 
 
-def test_a_new_directory_gets_a_vote_file_that_is_there_after_a_crash(files: CrashableFiles) -> None:
+def test_a_new_directory_gets_a_vote_file_that_is_there_after_a_crash(files: MemoryDisk) -> None:
     assert open_vote(files, *opened(files)) == VoteState()
-    files.crash()
+    files.lose_power()
     assert files.exists(PATH)
 
 
-def test_the_vote_of_a_former_life_is_known(files: CrashableFiles) -> None:
+def test_the_vote_of_a_former_life_is_known(files: MemoryDisk) -> None:
     write_vote(files, opened(files)[0], VOTE)
-    files.crash()
+    files.lose_power()
     assert open_vote(files, *opened(files)) == VOTE
 
 
-def test_a_voter_that_starts_again_knows_for_whom_it_has_voted(files: CrashableFiles) -> None:
+def test_a_voter_that_starts_again_knows_for_whom_it_has_voted(files: MemoryDisk) -> None:
     async def started() -> VoteState:
         directory = DataDirectory.open(files, "/data", 3, None, boot_id="boot", process_id=7)
         reserve = Reserve(files, directory.path, lambda: 0.0)
@@ -66,18 +66,18 @@ def test_a_voter_that_starts_again_knows_for_whom_it_has_voted(files: CrashableF
     failures: list[BaseException] = []
 
     write_vote(files, opened(files)[0], VOTE)
-    files.crash()
+    files.lose_power()
     assert asyncio.run(started()) == VOTE
     assert failures == []
 
 
-def test_a_directory_of_a_cluster_without_a_vote_file_is_refused_with_the_remedy(files: CrashableFiles) -> None:
+def test_a_directory_of_a_cluster_without_a_vote_file_is_refused_with_the_remedy(files: MemoryDisk) -> None:
     with pytest.raises(StorageError, match=r"could vote twice.*replace-voter 3"):
         open_vote(files, *opened(files, belongs=True))
     assert not files.exists(PATH), "a second start must not find one"
 
 
-def test_entries_of_the_metadata_log_tell_too_that_it_may_have_voted(files: CrashableFiles) -> None:
+def test_entries_of_the_metadata_log_tell_too_that_it_may_have_voted(files: MemoryDisk) -> None:
     directory, log = opened(files)
     append(log, METADATA_KEY, 1)
     with pytest.raises(StorageError, match="could vote twice"):
@@ -85,7 +85,7 @@ def test_entries_of_the_metadata_log_tell_too_that_it_may_have_voted(files: Cras
 
 
 @pytest.mark.parametrize("content", [b"\xff\xff\xff", b"no json"])
-def test_a_damaged_vote_file_is_refused_with_the_remedy(files: CrashableFiles, content: bytes) -> None:
+def test_a_damaged_vote_file_is_refused_with_the_remedy(files: MemoryDisk, content: bytes) -> None:
     directory, log = opened(files)
     write_vote(files, directory, VOTE)
     files.damage(PATH, 0, content)
@@ -93,7 +93,7 @@ def test_a_damaged_vote_file_is_refused_with_the_remedy(files: CrashableFiles, c
         open_vote(files, directory, log)
 
 
-def test_a_vote_file_that_cannot_be_read_is_refused_with_what_to_do(files: CrashableFiles) -> None:
+def test_a_vote_file_that_cannot_be_read_is_refused_with_what_to_do(files: MemoryDisk) -> None:
     directory, log = opened(files)
     write_vote(files, directory, VOTE)
     files.fail("pread", errno.EIO, PATH)
@@ -101,9 +101,9 @@ def test_a_vote_file_that_cannot_be_read_is_refused_with_what_to_do(files: Crash
         open_vote(files, directory, log)
 
 
-def test_logs_without_the_file_that_says_whose_they_are_are_not_taken_for_a_new_broker(files: CrashableFiles) -> None:
+def test_logs_without_the_file_that_says_whose_they_are_are_not_taken_for_a_new_broker(files: MemoryDisk) -> None:
     opened(files)[0].close()
     files.lose("/data/broker.json")
-    files.stop_process()
+    files.end_process()
     with pytest.raises(DataDirectoryError, match=r"1 logs, __cluster_metadata-0 among them, but no broker.json"):
         opened(files)

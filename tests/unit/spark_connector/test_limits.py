@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pyspark_minilog.limits import Limits, Pace, SizeMarks, capped, share, share_bytes, sizes_to_ask
 from pyspark_minilog.offsets import Partition
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import batch, open_log, run_of
+from tests.world.disk import MemoryDisk
 
 A0, A1, B0 = Partition("a", 0), Partition("a", 1), Partition("b", 0)
 MIB = 1 << 20
@@ -129,7 +129,7 @@ def test_what_is_stored_as_a_few_large_batches_is_read_in_even_parts(
     limit_of_a_batch: tuple[int, int], triggers: int
 ) -> None:
     """Of a real log: a micro-batch that begins in the midst of a stored batch counts what is left of that batch."""
-    log = open_log(CrashableFiles())
+    log = open_log(MemoryDisk())
     for _ in range(3):
         log.append(run_of([batch(log.log_end_offset, records=98, payload=bytes(9_800))]))
     end, stored = log.log_end_offset, log.offsets_at_sizes(0, [2**63 - 1], log.log_end_offset)[0][1] // 3

@@ -6,8 +6,8 @@ import pytest
 
 from minilog_broker.storage.clock_guard import MAX_JUMP_S, ClockGuard, ClockNews
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import fill, open_log
+from tests.world.disk import MemoryDisk
 
 
 def guard() -> ClockGuard:
@@ -53,7 +53,7 @@ def test_a_jump_that_is_undone_lets_deletion_go_on() -> None:
 
 
 def test_without_a_clock_nothing_is_deleted_by_age_and_all_that_is_too_much() -> None:
-    files = CrashableFiles()
+    files = MemoryDisk()
     settings = LogSettings(segment_bytes=300, retention_ms=1, retention_bytes=1_000)
     log = open_log(files, settings=settings)
     fill(log, 30, payload=bytes(50))

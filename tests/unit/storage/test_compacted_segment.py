@@ -13,27 +13,27 @@ from minilog_broker.storage.index import SegmentEnd
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.segment_name import SegmentName
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, batch, contents, fill, open_log, write_anew, writer_of
+from tests.world.disk import MemoryDisk
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
 TEMPORARY = f"{DIRECTORY}/{0:020d}.1.log.tmp"
 
 
 @pytest.fixture
-def files() -> CrashableFiles:
-    return CrashableFiles(Random(1))
+def files() -> MemoryDisk:
+    return MemoryDisk(Random(1))
 
 
 @pytest.fixture
-def log(files: CrashableFiles) -> Log:
+def log(files: MemoryDisk) -> Log:
     """Five segments of two batches."""
     log = open_log(files, settings=SETTINGS)
     fill(log, 10)
     return log
 
 
-def test_what_is_finished_is_synced_and_has_no_name_yet(files: CrashableFiles, log: Log) -> None:
+def test_what_is_finished_is_synced_and_has_no_name_yet(files: MemoryDisk, log: Log) -> None:
     batches = [batch(0, records=2, timestamp_us=9000), batch(2), batch(3)]
     compacted = write_anew(files, log, log.sealed_segments[:2], batches)
     assert compacted.name == SegmentName(0, 1)
@@ -46,9 +46,7 @@ def test_what_is_finished_is_synced_and_has_no_name_yet(files: CrashableFiles, l
     assert not files.exists(compacted.name.path(DIRECTORY))
 
 
-def test_a_writer_syncs_before_much_is_unsynced(
-    files: CrashableFiles, log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_syncs_before_much_is_unsynced(files: MemoryDisk, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compacted_segment, "MOST_UNSYNCED_BYTES", 100)
     writer = writer_of(files, log, log.sealed_segments[:2])
     durable = []
@@ -60,7 +58,7 @@ def test_a_writer_syncs_before_much_is_unsynced(
     assert durable == [0, 144, 144]
 
 
-def test_runs_of_several_batches_are_taken(files: CrashableFiles, log: Log) -> None:
+def test_runs_of_several_batches_are_taken(files: MemoryDisk, log: Log) -> None:
     writer = writer_of(files, log, log.sealed_segments[:2])
     writer.write(b"")
     writer.write(memoryview(batch(0) + batch(1, records=2)))
@@ -81,7 +79,7 @@ def test_runs_of_several_batches_are_taken(files: CrashableFiles, log: Log) -> N
 )
 @pytest.mark.parametrize("is_one_run", [True, False])
 def test_each_offset_is_in_one_batch_in_the_order_of_epochs(
-    files: CrashableFiles, log: Log, batches: list[bytes], refusal: str, is_one_run: bool
+    files: MemoryDisk, log: Log, batches: list[bytes], refusal: str, is_one_run: bool
 ) -> None:
     writer = writer_of(files, log, log.sealed_segments[:2])
     *before, last = [b"".join(batches)] if is_one_run else batches
@@ -92,12 +90,12 @@ def test_each_offset_is_in_one_batch_in_the_order_of_epochs(
 
 
 @pytest.mark.parametrize("batches", [[], [batch(0)]])
-def test_a_segment_that_lacks_offsets_is_not_finished(files: CrashableFiles, log: Log, batches: list[bytes]) -> None:
+def test_a_segment_that_lacks_offsets_is_not_finished(files: MemoryDisk, log: Log, batches: list[bytes]) -> None:
     with pytest.raises(ValueError, match="batches are missing"):
         write_anew(files, log, log.sealed_segments[:2], batches)
 
 
-def test_a_damaged_batch_and_one_of_another_partition_are_refused(files: CrashableFiles, log: Log) -> None:
+def test_a_damaged_batch_and_one_of_another_partition_are_refused(files: MemoryDisk, log: Log) -> None:
     writer = writer_of(files, log, log.sealed_segments[:2])
     damaged = bytearray(batch(0, payload=bytes(80)))
     damaged[100] ^= 1
@@ -111,7 +109,7 @@ def test_a_damaged_batch_and_one_of_another_partition_are_refused(files: Crashab
     assert writer.size_bytes == 0
 
 
-def test_what_is_abandoned_is_gone_finished_or_not(files: CrashableFiles, log: Log) -> None:
+def test_what_is_abandoned_is_gone_finished_or_not(files: MemoryDisk, log: Log) -> None:
     before = files.list(DIRECTORY)
     for is_finished in (False, True):
         writer = writer_of(files, log, log.sealed_segments[:2])
@@ -126,7 +124,7 @@ def test_what_is_abandoned_is_gone_finished_or_not(files: CrashableFiles, log: L
             writer.write(batch(0))
 
 
-def test_a_failed_sync_is_not_tried_again(files: CrashableFiles, log: Log) -> None:
+def test_a_failed_sync_is_not_tried_again(files: MemoryDisk, log: Log) -> None:
     writer = writer_of(files, log, log.sealed_segments[:2])
     writer.write(batch(0, records=4))
     files.fail("fdatasync", errno.EIO, ".tmp")
@@ -138,13 +136,13 @@ def test_a_failed_sync_is_not_tried_again(files: CrashableFiles, log: Log) -> No
     assert not files.exists(TEMPORARY)
 
 
-def test_what_a_former_life_left_is_written_over_and_a_start_removes_it(files: CrashableFiles, log: Log) -> None:
+def test_what_a_former_life_left_is_written_over_and_a_start_removes_it(files: MemoryDisk, log: Log) -> None:
     writer = writer_of(files, log, log.sealed_segments[:2])
     writer.write(batch(0, payload=bytes(200)))
     writer = writer_of(files, log, log.sealed_segments[:2])
     writer.write(batch(0, records=4))
     assert files.size(TEMPORARY) == 72
     writer.finish()
-    files.stop_process()
+    files.end_process()
     assert len(contents(open_log(files, settings=SETTINGS))) == 10
     assert not files.exists(TEMPORARY)

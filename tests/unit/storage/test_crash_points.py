@@ -9,26 +9,26 @@ import pytest
 
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import append, contents, fill, open_log
+from tests.world.disk import MemoryDisk, PowerLoss
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)
 LUCK = 6  # seeds of what a crash loses
 
 
-def crashes(prepare: Callable[[Log], object], change: Callable[[Log], object]) -> Iterator[tuple[CrashableFiles, int]]:
+def crashes(prepare: Callable[[Log], object], change: Callable[[Log], object]) -> Iterator[tuple[MemoryDisk, int]]:
     """The disk after a crash in the middle of each step of `change`, and the number of the step."""
     step = 0
     while True:
         for seed in range(LUCK):
-            files = CrashableFiles(Random(seed))
+            files = MemoryDisk(Random(seed))
             log = open_log(files, settings=SETTINGS)
             prepare(log)
-            files.crash_after(step)
+            files.die_after(step, PowerLoss)
             try:
                 change(log)
             except PowerLoss:
-                files.crash()
+                files.lose_power()
                 yield files, step
                 continue
             assert step, "the change changed nothing"
@@ -36,7 +36,7 @@ def crashes(prepare: Callable[[Log], object], change: Callable[[Log], object]) -
         step += 1
 
 
-def reopen(files: CrashableFiles, step: int) -> Log:
+def reopen(files: MemoryDisk, step: int) -> Log:
     log = open_log(files, settings=SETTINGS)
     assert not log.recovery.damaged, f"step {step}: {log.recovery.reason}"
     return log
@@ -51,18 +51,18 @@ def ten_batches(log: Log) -> None:
 
 @pytest.fixture(scope="module")
 def expected() -> list[bytes]:
-    return fill(open_log(CrashableFiles()), 12)
+    return fill(open_log(MemoryDisk()), 12)
 
 
 def test_creating_a_log_leaves_one_that_can_be_created_again() -> None:
     for step in range(30):
         for seed in range(LUCK):
-            files = CrashableFiles(Random(seed))
-            files.crash_after(step)
+            files = MemoryDisk(Random(seed))
+            files.die_after(step, PowerLoss)
             try:
                 log = open_log(files)
             except PowerLoss:
-                files.crash()
+                files.lose_power()
                 log = reopen(files, step)
             assert (log.log_start_offset, log.log_end_offset) == (0, 0)
 
@@ -80,19 +80,19 @@ def test_an_append_that_rolls_loses_nothing_that_was_flushed(expected: list[byte
 
 def test_what_was_flushed_survives_as_soon_as_flush_returned(expected: list[bytes]) -> None:
     for runs in range(1, 8):
-        files = CrashableFiles(Random(runs))
+        files = MemoryDisk(Random(runs))
         fill(open_log(files, settings=SETTINGS), runs)
-        files.crash()
+        files.lose_power()
         assert contents(reopen(files, 0)) == expected[:runs]
 
 
 def test_what_recovery_found_survives_a_second_crash(expected: list[bytes]) -> None:
     for seed in range(30):
-        files = CrashableFiles(Random(seed))
+        files = MemoryDisk(Random(seed))
         append(open_log(files, settings=SETTINGS), 2)
-        files.stop_process()  # killed: the page cache still has it, the disk does not
+        files.end_process()  # killed: the page cache still has it, the disk does not
         end = reopen(files, 0).durable_end_offset
-        files.crash()
+        files.lose_power()
         assert end == 2
         assert contents(reopen(files, 0)) == expected[:end]
 
@@ -174,17 +174,17 @@ def test_a_snapshot_above_the_end_is_gone_before_others_take_its_offsets() -> No
 def test_a_crash_in_the_middle_of_recovery_is_recovered_from(expected: list[bytes]) -> None:
     for step in range(12):
         for seed in range(LUCK):
-            files = CrashableFiles(Random(seed))
+            files = MemoryDisk(Random(seed))
             log = open_log(files, settings=SETTINGS)
             ten_batches(log)
             append(log, 1)
-            files.crash()
-            files.crash_after(step)
+            files.lose_power()
+            files.die_after(step, PowerLoss)
             try:
                 open_log(files, settings=SETTINGS)
-                files.stop_process()
+                files.end_process()
             except PowerLoss:
-                files.crash()
+                files.lose_power()
             log = reopen(files, step)
             assert contents(log) == expected[: log.log_end_offset]
             assert log.log_end_offset >= 10

@@ -26,8 +26,8 @@ from minilog_broker.storage.producer_state import ProducerState
 from minilog_broker.storage.segment_name import SegmentName
 from minilog_broker.storage.snapshot_id import SnapshotId, snapshot_name
 from tests.unit.record_batch.batches import of_a_later_version
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, KEY, SETTINGS, batch, compact, fill, open_log
+from tests.world.disk import MemoryDisk
 
 DATA = "/data"
 METADATA = f"{DATA}/__cluster_metadata-0"
@@ -38,14 +38,14 @@ BATCH = 72
 
 
 @pytest.fixture
-def files() -> CrashableFiles:
+def files() -> MemoryDisk:
     """A broker's directory after a clean stop, with three segments of 13 batches each and a metadata log."""
-    files = CrashableFiles(Random(1))
+    files = MemoryDisk(Random(1))
     stop(files, clean=True)
     return files
 
 
-def stop(files: CrashableFiles, *, clean: bool) -> None:
+def stop(files: MemoryDisk, *, clean: bool) -> None:
     directory = DataDirectory.open(files, DATA, 1, None, random_bytes=bytes)
     directory.set_cluster("c-1", [1])
     write_durable_file(files, f"{DATA}/quorum-vote", msgspec.json.encode(VoteState()))
@@ -65,7 +65,7 @@ def stop(files: CrashableFiles, *, clean: bool) -> None:
     directory.close()
 
 
-def check(files: CrashableFiles, *, repair: bool = False) -> Report:
+def check(files: MemoryDisk, *, repair: bool = False) -> Report:
     """Nothing changes, but by a repair."""
     before = contents(files)
     stopped = look_into(files, DATA)
@@ -80,11 +80,11 @@ def check(files: CrashableFiles, *, repair: bool = False) -> Report:
     return report
 
 
-def contents(files: CrashableFiles) -> dict[str, bytes]:
+def contents(files: MemoryDisk) -> dict[str, bytes]:
     return {path: files.content(path) for path, inode in files.names.items() if inode is not None}
 
 
-def flip(files: CrashableFiles, path: str, position: int) -> None:
+def flip(files: MemoryDisk, path: str, position: int) -> None:
     content = files.content(path)
     position %= len(content)
     files.damage(path, position, bytes([content[position] ^ 4]))
@@ -94,7 +94,7 @@ def found(report: Report) -> dict[str, Verdict]:
     return {each.path: each.verdict for each in report.findings}
 
 
-def test_what_stopped_cleanly_is_sound(files: CrashableFiles) -> None:
+def test_what_stopped_cleanly_is_sound(files: MemoryDisk) -> None:
     report = check(files)
     assert report.findings == ()
     assert (report.worst, report.broker_id, report.cluster_id) == (None, 1, "c-1")
@@ -102,7 +102,7 @@ def test_what_stopped_cleanly_is_sound(files: CrashableFiles) -> None:
 
 
 def test_what_was_killed_is_sound() -> None:
-    files = CrashableFiles(Random(1))
+    files = MemoryDisk(Random(1))
     stop(files, clean=False)
     assert check(files).findings == ()
 
@@ -128,7 +128,7 @@ EACH_KIND = {
 
 @pytest.mark.parametrize("position", [0, 30, 65, -1], ids=["begin", "in it", "further", "end"])
 @pytest.mark.parametrize("path", EACH_KIND)
-def test_one_bit_changed_is_found_and_named(files: CrashableFiles, path: str, position: int) -> None:
+def test_one_bit_changed_is_found_and_named(files: MemoryDisk, path: str, position: int) -> None:
     flip(files, path, position)
     report = check(files)
     assert found(report) == {path: EACH_KIND[path]}
@@ -141,7 +141,7 @@ def test_one_bit_changed_is_found_and_named(files: CrashableFiles, path: str, po
 )
 @pytest.mark.parametrize("rotten", [False, True])
 def test_a_mark_counts_even_where_it_is_damaged_itself(
-    files: CrashableFiles, mark: str, verdict: Verdict, rotten: bool
+    files: MemoryDisk, mark: str, verdict: Verdict, rotten: bool
 ) -> None:
     write_mark(files, DIRECTORY, mark, "so it was")
     if rotten:
@@ -154,7 +154,7 @@ def test_a_mark_counts_even_where_it_is_damaged_itself(
 @pytest.mark.parametrize(
     "path", [each for each in EACH_KIND if not each.endswith((".snapshot", "clean-stop", ".json"))]
 )
-def test_a_file_that_is_missing_is_found(files: CrashableFiles, path: str) -> None:
+def test_a_file_that_is_missing_is_found(files: MemoryDisk, path: str) -> None:
     files.lose(path)
     if path == f"{METADATA}/topic-id":
         assert found(check(files)) == {path: Verdict.DAMAGED}
@@ -165,14 +165,14 @@ def test_a_file_that_is_missing_is_found(files: CrashableFiles, path: str) -> No
         assert found(check(files)) == {path: EACH_KIND[path]}
 
 
-def test_segments_behind_a_damaged_one_are_read_too(files: CrashableFiles) -> None:
+def test_segments_behind_a_damaged_one_are_read_too(files: MemoryDisk) -> None:
     for path in (f"{FIRST}.log", f"{LAST}.log"):
         flip(files, path, 100)
     assert found(check(files)) == {f"{FIRST}.log": Verdict.DAMAGED, f"{LAST}.log": Verdict.DAMAGED}
 
 
 def test_whether_a_bad_tail_was_acknowledged_is_not_known() -> None:
-    files = CrashableFiles(Random(1))
+    files = MemoryDisk(Random(1))
     stop(files, clean=False)
     files.damage(f"{LAST}.log", 13 * BATCH, batch(39)[:50])
     report = check(files)
@@ -184,7 +184,7 @@ def test_whether_a_bad_tail_was_acknowledged_is_not_known() -> None:
 
 def test_one_bit_in_what_was_written_last_before_a_kill_is_not_called_unacknowledged() -> None:
     """The end of these records was not recorded yet. So it cannot be told from an unfinished write."""
-    files = CrashableFiles(Random(1))
+    files = MemoryDisk(Random(1))
     stop(files, clean=False)
     write_checkpoint(files, DIRECTORY, Checkpoint(0, 26, 26, flush_on_append=True, has_manifest=True))
     flip(files, f"{LAST}.log", 100)
@@ -194,13 +194,13 @@ def test_one_bit_in_what_was_written_last_before_a_kill_is_not_called_unacknowle
     assert "copy the directory before" in report.findings[0].remedy
 
 
-def test_what_was_not_synced_when_the_machine_went_down_is_doubtful(files: CrashableFiles) -> None:
+def test_what_was_not_synced_when_the_machine_went_down_is_doubtful(files: MemoryDisk) -> None:
     files.lose(f"{DATA}/clean-stop")
     write_checkpoint(files, DIRECTORY, Checkpoint(0, 39, 39, flush_on_append=False, boot_id="b-1", has_manifest=True))
     assert found(check(files)) == {f"{DIRECTORY}/checkpoint": Verdict.DOUBTFUL}
 
 
-def test_a_producer_snapshot_without_another_or_all_records_is_damage(files: CrashableFiles) -> None:
+def test_a_producer_snapshot_without_another_or_all_records_is_damage(files: MemoryDisk) -> None:
     write_checkpoint(files, DIRECTORY, Checkpoint(5, 39, 39, flush_on_append=True, has_manifest=True))
     flip(files, PRODUCERS, 20)
     verdicts = found(check(files))
@@ -208,19 +208,19 @@ def test_a_producer_snapshot_without_another_or_all_records_is_damage(files: Cra
 
 
 @pytest.mark.parametrize("name", ["clean-stop", "quorum-vote", "flights-3/checkpoint", "flights-3/manifest"])
-def test_a_file_with_its_checksum_that_says_something_else_is_found(files: CrashableFiles, name: str) -> None:
+def test_a_file_with_its_checksum_that_says_something_else_is_found(files: MemoryDisk, name: str) -> None:
     path = f"{DATA}/{name}"
     write_durable_file(files, path, b'{"epoch": []')
     assert found(check(files)) == {path: EACH_KIND[path]}
 
 
-def test_a_disk_that_does_not_give_a_segment_is_damage(files: CrashableFiles) -> None:
+def test_a_disk_that_does_not_give_a_segment_is_damage(files: MemoryDisk) -> None:
     files.fail("pread", errno.EIO, f"{26:020d}.log")
     assert found(check(files)) == {f"{LAST}.log": Verdict.DAMAGED}
 
 
 @pytest.mark.parametrize("name", ["broker.json", "clean-stop", "quorum-vote", "flights-3/checkpoint"])
-def test_a_file_that_may_not_be_read_was_not_checked(files: CrashableFiles, name: str) -> None:
+def test_a_file_that_may_not_be_read_was_not_checked(files: MemoryDisk, name: str) -> None:
     stopped = look_into(files, DATA)
     files.fail("pread", errno.EACCES, name)
     report = DirectoryCheck(files, stopped, upper_layers(), settings=SETTINGS).run()
@@ -230,9 +230,7 @@ def test_a_file_that_may_not_be_read_was_not_checked(files: CrashableFiles, name
 class TestRepairs:
     @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
     @pytest.mark.parametrize("lost", [False, True])
-    def test_an_index_is_written_as_it_was_and_nothing_else(
-        self, files: CrashableFiles, suffix: str, lost: bool
-    ) -> None:
+    def test_an_index_is_written_as_it_was_and_nothing_else(self, files: MemoryDisk, suffix: str, lost: bool) -> None:
         sound = contents(files)
         if lost:
             files.lose(FIRST + suffix)
@@ -242,7 +240,7 @@ class TestRepairs:
         assert [(each.path, each.repaired) for each in report.findings] == [(FIRST + suffix, True)]
         assert contents(files) == sound
 
-    def test_what_is_no_index_is_left_as_it_is(self, files: CrashableFiles) -> None:
+    def test_what_is_no_index_is_left_as_it_is(self, files: MemoryDisk) -> None:
         for path in EACH_KIND:
             if not path.endswith("index"):
                 flip(files, path, 20)
@@ -250,7 +248,7 @@ class TestRepairs:
         assert not any(each.repaired for each in check(files, repair=True).findings)
         assert contents(files) == before
 
-    def test_a_full_disk_is_told(self, files: CrashableFiles) -> None:
+    def test_a_full_disk_is_told(self, files: MemoryDisk) -> None:
         files.lose(f"{FIRST}.index")
         files.fail("write", errno.ENOSPC)
         finding = check(files, repair=True).findings[0]
@@ -259,34 +257,34 @@ class TestRepairs:
 
 
 class TestRefusals:
-    def test_a_directory_in_use_names_the_process(self, files: CrashableFiles) -> None:
+    def test_a_directory_in_use_names_the_process(self, files: MemoryDisk) -> None:
         DataDirectory.open(files, DATA, 1, "c-1", process_id=77)
         with pytest.raises(DataDirectoryInUse, match="in use by process 77"):
             look_into(files, DATA)
 
-    def test_a_directory_of_nobody_is_none(self, files: CrashableFiles) -> None:
+    def test_a_directory_of_nobody_is_none(self, files: MemoryDisk) -> None:
         with pytest.raises(DataDirectoryError, match=r"has no broker\.json"):
             look_into(files, DIRECTORY)
 
-    def test_a_later_level_is_named_and_the_lock_given_up(self, files: CrashableFiles) -> None:
+    def test_a_later_level_is_named_and_the_lock_given_up(self, files: MemoryDisk) -> None:
         write_durable_file(files, f"{DATA}/broker.json", b'{"level": 99}')
         for _ in range(2):
             with pytest.raises(UnsupportedVersion, match="is at level 99"):
                 look_into(files, DATA)
 
-    def test_a_batch_of_a_later_version_was_not_checked(self, files: CrashableFiles) -> None:
+    def test_a_batch_of_a_later_version_was_not_checked(self, files: MemoryDisk) -> None:
         files.damage(f"{LAST}.log", 13 * BATCH, of_a_later_version(batch(39), *KEY))
         report = check(files)
         assert (found(report), report.worst) == ({f"{LAST}.log": Verdict.NOT_CHECKED}, Verdict.NOT_CHECKED)
         assert "later version" in report.findings[0].what
 
-    def test_a_manifest_of_a_later_version_was_not_checked(self, files: CrashableFiles) -> None:
+    def test_a_manifest_of_a_later_version_was_not_checked(self, files: MemoryDisk) -> None:
         content = b'{"segments": [{"base_offset": 0, "state": "elsewhere"}]}'
         write_durable_file(files, f"{DIRECTORY}/manifest", content)
         assert found(check(files)) == {f"{DIRECTORY}/manifest": Verdict.NOT_CHECKED}
 
 
-def test_segments_that_were_written_anew_are_checked_by_their_names(files: CrashableFiles) -> None:
+def test_segments_that_were_written_anew_are_checked_by_their_names(files: MemoryDisk) -> None:
     log = open_log(files, unclean=False)
     compact(files, log, 0, 2, [batch(0, records=20), batch(20, records=6)])
     log.close(clean=True)
@@ -303,7 +301,7 @@ def test_segments_that_were_written_anew_are_checked_by_their_names(files: Crash
     assert found(check(files)) == {f"{new}.log": Verdict.DAMAGED}
 
 
-def test_what_an_unfinished_change_left_is_no_finding(files: CrashableFiles) -> None:
+def test_what_an_unfinished_change_left_is_no_finding(files: MemoryDisk) -> None:
     """The next start removes it, so the check does not read it."""
     for name in (SegmentName(0, 1).file(), SegmentName(13, 1).file(".log.tmp")):
         files.open(f"{DIRECTORY}/{name}", create=True).write([b"half"], 0)

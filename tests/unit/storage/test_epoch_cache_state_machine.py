@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.epoch_cache import Entries, EpochCache
-from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
+from tests.world.disk import MemoryDisk, PowerLoss
 
 PATH = "/leader-epoch"
 crash_points = st.none() | st.integers(0, 5)
@@ -27,7 +27,7 @@ crash_points = st.none() | st.integers(0, 5)
 class EpochCacheMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 1000), start=st.integers(0, 3))
     def begin(self, seed: int, start: int) -> None:
-        self.files = CrashableFiles(Random(seed))
+        self.files = MemoryDisk(Random(seed))
         self.cache = EpochCache()
         self.start = start
         self.records: list[int] = []  # the epoch of each record from `start` on
@@ -58,17 +58,17 @@ class EpochCacheMachine(RuleBasedStateMachine):
             assert changed.entries == self.cache.entries, "changed, and said that it did not"
             return True
         if crash_point is not None:
-            self.files.crash_after(crash_point)
+            self.files.die_after(crash_point, PowerLoss)
         try:
             write_durable_file(self.files, PATH, changed.encode())
         except PowerLoss:
-            self.files.crash()
+            self.files.lose_power()
             found = self.read()
             assert found.entries in (self.cache.entries, changed.entries)
             took_effect = found.entries == changed.entries
             self.cache = found
             return took_effect
-        self.files._changes_left = None
+        self.files.calm()
         self.cache.replace(changed)
         return True
 
@@ -140,7 +140,7 @@ class EpochCacheMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """What was taken over was durable before."""
-        self.files.crash()
+        self.files.lose_power()
         found = self.read()
         assert found.entries == self.cache.entries
         self.cache = found

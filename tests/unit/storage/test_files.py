@@ -13,13 +13,13 @@ from minilog_broker.storage.durable_file import read_durable_file, remove_durabl
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem, OsFileSystem
 from minilog_broker.storage.log import Log
-from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import KEY, SETTINGS, TOPIC, contents, fill
+from tests.world.disk import MemoryDisk, PowerLoss
 
 
 @pytest.mark.parametrize("simulated", [False, True])
 def test_both_file_systems_do_the_same(tmp_path: pathlib.Path, simulated: bool) -> None:
-    files: FileSystem = CrashableFiles() if simulated else OsFileSystem()
+    files: FileSystem = MemoryDisk() if simulated else OsFileSystem()
     root = "/root" if simulated else str(tmp_path / "root")
     files.make_dir(root)
     files.make_dir(root)
@@ -48,7 +48,7 @@ def test_both_file_systems_do_the_same(tmp_path: pathlib.Path, simulated: bool) 
 
 @pytest.mark.parametrize("simulated", [False, True])
 def test_a_lock_is_held_until_it_is_closed(tmp_path: pathlib.Path, simulated: bool) -> None:
-    files: FileSystem = CrashableFiles() if simulated else OsFileSystem()
+    files: FileSystem = MemoryDisk() if simulated else OsFileSystem()
     path = "/lock" if simulated else str(tmp_path / "lock")
     lock = files.lock(path)
     assert lock is not None
@@ -78,21 +78,21 @@ def test_a_log_lives_on_a_real_disk(tmp_path: pathlib.Path) -> None:
 def test_a_durable_file_is_the_old_one_or_the_new_one() -> None:
     for step in range(7):
         for seed in range(10):
-            files = CrashableFiles(Random(seed))
+            files = MemoryDisk(Random(seed))
             write_durable_file(files, "/state", b"old")
-            files.crash_after(step)
+            files.die_after(step, PowerLoss)
             try:
                 write_durable_file(files, "/state", b"the new one")
                 done = True
             except PowerLoss:
                 done = False
-            files.crash()
+            files.lose_power()
             assert read_durable_file(files, "/state") in ([b"the new one"] if done else [b"old", b"the new one"])
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "fdatasync", "rename"])
 def test_a_failed_write_leaves_the_old_file_and_no_other(operation: str) -> None:
-    files = CrashableFiles()
+    files = MemoryDisk()
     write_durable_file(files, "/state", b"old")
     files.fail(operation, errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
@@ -102,7 +102,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(operation: str) -> None
 
 
 def test_damage_is_seen_whatever_byte_it_hits() -> None:
-    files = CrashableFiles()
+    files = MemoryDisk()
     write_durable_file(files, "/state", b'{"vote": 3}')
     assert files.content("/state").startswith(b'{"vote": 3}\n'), "people can read it"
     for position in range(len(files.content("/state"))):
@@ -119,12 +119,12 @@ def test_damage_is_seen_whatever_byte_it_hits() -> None:
 
 def test_a_removed_file_does_not_come_back() -> None:
     for seed in range(10):
-        files = CrashableFiles(Random(seed))
+        files = MemoryDisk(Random(seed))
         write_durable_file(files, "/mark", b"")
         assert read_durable_file(files, "/mark") == b""
         remove_durable_file(files, "/mark")
         remove_durable_file(files, "/mark")
-        files.crash()
+        files.lose_power()
         assert read_durable_file(files, "/mark") is None
 
 

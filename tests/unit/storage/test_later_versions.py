@@ -16,31 +16,31 @@ from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.markers import read_markers
 from tests.unit.record_batch.batches import of_a_later_version, patched, sealed
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, KEY, batch, fill, open_log
+from tests.world.disk import MemoryDisk
 
 FIRST = f"{DIRECTORY}/{0:020d}.log"
 LATER = of_a_later_version(batch(3), *KEY)
 
 
 @pytest.fixture
-def files() -> CrashableFiles:
-    return CrashableFiles(Random(1))
+def files() -> MemoryDisk:
+    return MemoryDisk(Random(1))
 
 
-def with_three_batches(files: CrashableFiles, *behind: bytes) -> dict[str, bytes]:
+def with_three_batches(files: MemoryDisk, *behind: bytes) -> dict[str, bytes]:
     """A log that its process left without a word, with this behind its batches; all of its files."""
     log = open_log(files)
     fill(log, 3)
     log.write_checkpoint()
     files.damage(FIRST, 3 * 72, b"".join(behind))
-    files.stop_process()
+    files.end_process()
     write = files.open(f"{DIRECTORY}/half.tmp", create=True)
     write.write([b"half"], 0)
     return every_file(files)
 
 
-def every_file(files: CrashableFiles) -> dict[str, bytes]:
+def every_file(files: MemoryDisk) -> dict[str, bytes]:
     return {name: files.content(f"{DIRECTORY}/{name}") for name in files.list(DIRECTORY)}
 
 
@@ -55,7 +55,7 @@ def every_file(files: CrashableFiles) -> dict[str, bytes]:
     ],
     ids=["last", "one that is known behind it", "a torn tail behind it", "another magic", "cut"],
 )
-def test_recovery_ends_and_changes_no_file(files: CrashableFiles, behind: tuple[bytes, ...]) -> None:
+def test_recovery_ends_and_changes_no_file(files: MemoryDisk, behind: tuple[bytes, ...]) -> None:
     before = with_three_batches(files, *behind)
     for _ in range(2):
         with pytest.raises(UnsupportedVersion, match=r"offset 3.*was written by a later version"):
@@ -63,12 +63,12 @@ def test_recovery_ends_and_changes_no_file(files: CrashableFiles, behind: tuple[
         assert every_file(files) == before
 
 
-def test_rot_that_looks_like_a_later_version_is_rot(files: CrashableFiles) -> None:
+def test_rot_that_looks_like_a_later_version_is_rot(files: MemoryDisk) -> None:
     with_three_batches(files, patched(batch(3), 31, "B", 0x80))
     assert open_log(files).log_end_offset == 3
 
 
-def test_a_log_whose_index_vouches_for_it_says_so_where_it_is_read(files: CrashableFiles) -> None:
+def test_a_log_whose_index_vouches_for_it_says_so_where_it_is_read(files: MemoryDisk) -> None:
     log = open_log(files)
     fill(log, 3)
     log.close(clean=True)
@@ -98,7 +98,7 @@ def test_a_control_record_of_a_later_version_is_no_empty_one() -> None:
 
 
 def test_the_directory_of_a_cluster_at_another_level_is_refused_before_anything_is_written(
-    files: CrashableFiles,
+    files: MemoryDisk,
 ) -> None:
     first = DataDirectory.open(files, "/data", 1, None, process_id=7, levels=VersionRange(1, 2))
     first.set_cluster("cluster", [1])
@@ -115,14 +115,14 @@ def test_the_directory_of_a_cluster_at_another_level_is_refused_before_anything_
     assert (again.clean_stop_epoch, again.cluster_id) == (5, "cluster")
 
 
-def test_the_level_is_read_whatever_else_stands_beside_it(files: CrashableFiles) -> None:
+def test_the_level_is_read_whatever_else_stands_beside_it(files: MemoryDisk) -> None:
     files.make_dir("/data")
     write_durable_file(files, "/data/broker.json", msgspec.json.encode({"level": 9, "broker": {"id": [1]}}))
     with pytest.raises(UnsupportedVersion, match="level 9"):
         DataDirectory.open(files, "/data", 1, None, process_id=8)
 
 
-def test_a_checksum_that_is_wrong_is_no_level(files: CrashableFiles) -> None:
+def test_a_checksum_that_is_wrong_is_no_level(files: MemoryDisk) -> None:
     log = open_log(files)
     fill(log, 3)
     files.damage(FIRST, 72 + 31, b"\x80")

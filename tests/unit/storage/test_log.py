@@ -14,21 +14,21 @@ from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.retention import FUTURE_US, HeldSegment
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, append, batch, contents, fill, open_log, run_of
+from tests.world.disk import DiskFile, MemoryDisk
 
 
 @pytest.fixture
-def files() -> CrashableFiles:
-    return CrashableFiles()
+def files() -> MemoryDisk:
+    return MemoryDisk()
 
 
 @pytest.fixture
-def log(files: CrashableFiles) -> Log:
+def log(files: MemoryDisk) -> Log:
     return open_log(files)
 
 
-def log_files(files: CrashableFiles) -> list[str]:
+def log_files(files: MemoryDisk) -> list[str]:
     return [name for name in files.list(DIRECTORY) if name.endswith(".log")]
 
 
@@ -40,12 +40,12 @@ class TestAppendAndFlush:
         log.flush()
         assert log.durable_end_offset == 1
 
-    def test_under_flush_policy_os_the_durable_end_is_the_end(self, files: CrashableFiles) -> None:
+    def test_under_flush_policy_os_the_durable_end_is_the_end(self, files: MemoryDisk) -> None:
         log = open_log(files, settings=LogSettings(flush_on_append=False))
         append(log, 3)
         assert log.durable_end_offset == 3
 
-    def test_a_run_is_one_write_and_a_flush_one_sync(self, log: Log, files: CrashableFiles) -> None:
+    def test_a_run_is_one_write_and_a_flush_one_sync(self, log: Log, files: MemoryDisk) -> None:
         append(log)
         before = files.changes
         append(log, 5)
@@ -69,7 +69,7 @@ class TestAppendAndFlush:
             log.append(PlacedBatches((decode_header(batch(2)),), (batch(2)[:-1],)))
         assert log.log_end_offset == 2
 
-    def test_segments_are_rolled_by_size_and_by_time(self, files: CrashableFiles) -> None:
+    def test_segments_are_rolled_by_size_and_by_time(self, files: MemoryDisk) -> None:
         log = open_log(files, settings=LogSettings(segment_bytes=300, segment_ms=1000))
         fill(log, 9)
         assert log_files(files) == [f"{base:020d}.log" for base in (0, 4, 8)]
@@ -91,7 +91,7 @@ class TestAppendAndFlush:
 
 
 class TestErrors:
-    def test_a_full_disk_takes_the_write_back_and_the_log_goes_on(self, log: Log, files: CrashableFiles) -> None:
+    def test_a_full_disk_takes_the_write_back_and_the_log_goes_on(self, log: Log, files: MemoryDisk) -> None:
         fill(log, 2)
         files.fail("write", errno.ENOSPC, ".log")
         with pytest.raises(OSError, match="No space"):
@@ -101,7 +101,7 @@ class TestErrors:
         fill(log, 1)
         assert len(contents(log)) == 3
 
-    def test_a_full_disk_that_cannot_be_cut_back_fails_the_log(self, log: Log, files: CrashableFiles) -> None:
+    def test_a_full_disk_that_cannot_be_cut_back_fails_the_log(self, log: Log, files: MemoryDisk) -> None:
         files.fail("write", errno.ENOSPC, ".log")
         files.fail("truncate", errno.EIO, ".log")
         with pytest.raises(OSError, match="Input/output"):
@@ -110,9 +110,7 @@ class TestErrors:
             append(log)
 
     @pytest.mark.parametrize("operation", ["write", "fdatasync"])
-    def test_after_an_io_error_nothing_is_written_any_more(
-        self, log: Log, files: CrashableFiles, operation: str
-    ) -> None:
+    def test_after_an_io_error_nothing_is_written_any_more(self, log: Log, files: MemoryDisk, operation: str) -> None:
         first = fill(log, 1)
         files.fail(operation, errno.EIO, ".log")
         with pytest.raises(OSError, match="Input/output"):
@@ -128,7 +126,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("operation", ["open", "fsync_dir", "fdatasync"])
     def test_a_roll_that_fails_never_lets_the_old_segment_grow_over_the_new(
-        self, files: CrashableFiles, operation: str
+        self, files: MemoryDisk, operation: str
     ) -> None:
         log = open_log(files, settings=LogSettings(segment_bytes=200))
         batches = fill(log, 2)
@@ -137,12 +135,12 @@ class TestErrors:
             append(log)
         if log.failed is None:
             batches += fill(log, 1)
-        files.crash()
+        files.lose_power()
         log = open_log(files)
         assert not log.recovery.damaged
         assert contents(log) == batches
 
-    def test_a_full_disk_under_the_epoch_file_changes_nothing(self, log: Log, files: CrashableFiles) -> None:
+    def test_a_full_disk_under_the_epoch_file_changes_nothing(self, log: Log, files: MemoryDisk) -> None:
         files.fail("write", errno.ENOSPC, "leader-epoch")
         with pytest.raises(OSError, match="No space"):
             log.assign_epoch(3, 0)
@@ -151,7 +149,7 @@ class TestErrors:
         assert log.epochs.latest_epoch == 3
 
     def test_a_full_disk_under_the_checkpoint_of_a_cut_leaves_the_log_as_it_was(
-        self, log: Log, files: CrashableFiles
+        self, log: Log, files: MemoryDisk
     ) -> None:
         batches = fill(log, 3)
         log.set_high_watermark(3)
@@ -163,11 +161,11 @@ class TestErrors:
         assert (log.log_end_offset, log.durable_end_offset, log.high_watermark) == (3, 3, 3)
         assert log.truncate_to(1) == 1
         fill(log, 1)
-        files.crash()
+        files.lose_power()
         assert len(contents(open_log(files))) == 2
 
     def test_a_full_disk_under_the_checkpoint_of_starting_anew_leaves_the_log_as_it_was(
-        self, log: Log, files: CrashableFiles
+        self, log: Log, files: MemoryDisk
     ) -> None:
         batches = fill(log, 3)
         files.fail("write", errno.ENOSPC, "checkpoint")
@@ -178,7 +176,7 @@ class TestErrors:
         assert (log.log_start_offset, log.log_end_offset) == (7, 7)
 
     def test_a_full_disk_under_the_epochs_of_a_cut_log_is_made_good_before_the_next_record(
-        self, log: Log, files: CrashableFiles
+        self, log: Log, files: MemoryDisk
     ) -> None:
         append(log, epoch=1)
         append(log, epoch=2)
@@ -191,7 +189,7 @@ class TestErrors:
             append(log, epoch=1)
         append(log, epoch=1)
         log.flush()
-        files.crash()
+        files.lose_power()
         assert open_log(files).epochs.entries == ((1, 0),)
 
     def test_a_closed_log_takes_nothing(self, log: Log) -> None:
@@ -221,20 +219,17 @@ class TestRead:
             with pytest.raises(OffsetOutOfRange):
                 log.read(offset, 100)
 
-    def test_a_read_is_one_pread_of_the_wanted_bytes(
-        self, files: CrashableFiles, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_read_is_one_pread_of_the_wanted_bytes(self, files: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
         log = open_log(files, settings=LogSettings())
         batches = fill(log, 20, payload=bytes(8000))
         preads: list[int] = []
-        file = log._segments[0].file
-        pread = file.pread
+        pread = DiskFile.pread
 
-        def counted(size: int, position: int) -> bytes:
+        def counted(file: DiskFile, size: int, position: int) -> bytes:
             preads.append(size)
-            return pread(size, position)
+            return pread(file, size, position)
 
-        monkeypatch.setattr(file, "pread", counted)
+        monkeypatch.setattr(DiskFile, "pread", counted)
         assert log.read(7, 4 * len(batches[0])) == b"".join(batches[7:11])
         assert preads == [4 * len(batches[0])]
 
@@ -274,7 +269,7 @@ class TestTruncation:
         log.truncate_to(50)
         assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (50, 50, 50)
 
-    def test_a_log_that_starts_anew_has_no_past(self, log: Log, files: CrashableFiles) -> None:
+    def test_a_log_that_starts_anew_has_no_past(self, log: Log, files: MemoryDisk) -> None:
         fill(log, 30)
         log.write_producer_snapshot(30, b"old")
         log.truncate_fully_and_start_at(500)
@@ -285,7 +280,7 @@ class TestTruncation:
 
 
 class TestRetention:
-    def test_the_start_moves_to_the_high_watermark_at_most(self, log: Log, files: CrashableFiles) -> None:
+    def test_the_start_moves_to_the_high_watermark_at_most(self, log: Log, files: MemoryDisk) -> None:
         batches = fill(log, 40)
         log.set_high_watermark(30)
         before = len(log_files(files))
@@ -297,7 +292,7 @@ class TestRetention:
         with pytest.raises(OffsetOutOfRange):
             log.read(29, 100)
 
-    def test_too_old_and_too_much_go_and_the_rest_stays(self, files: CrashableFiles) -> None:
+    def test_too_old_and_too_much_go_and_the_rest_stays(self, files: MemoryDisk) -> None:
         log = open_log(files, settings=LogSettings(segment_bytes=300, retention_ms=10, retention_bytes=-1))
         fill(log, 20)  # one record a millisecond
         assert log.apply_retention(25_000) == 0, "nothing above the high watermark"
@@ -309,7 +304,7 @@ class TestRetention:
         log.settings = LogSettings(segment_bytes=300, retention_ms=-1, retention_bytes=4 * 72)
         assert log.apply_retention(0) == 1
 
-    def test_a_record_of_the_future_holds_retention_and_is_named(self, files: CrashableFiles) -> None:
+    def test_a_record_of_the_future_holds_retention_and_is_named(self, files: MemoryDisk) -> None:
         """R32: microseconds that were given as milliseconds."""
         log = open_log(files, settings=LogSettings(segment_bytes=300, retention_ms=10))
         fill(log, 20)
@@ -320,7 +315,7 @@ class TestRetention:
         log.settings = LogSettings(segment_bytes=300, retention_ms=-1)
         assert log.retention_held(early_us) is None, "nothing is to be deleted by age"
 
-    def test_an_idle_log_ends_up_empty(self, files: CrashableFiles) -> None:
+    def test_an_idle_log_ends_up_empty(self, files: MemoryDisk) -> None:
         log = open_log(files, settings=LogSettings(retention_ms=10))
         fill(log, 5)
         log.set_high_watermark(5)
@@ -340,7 +335,7 @@ class TestProducerSnapshots:
         assert log.load_producer_snapshot() == (10, (log.load_producer_snapshot() or (0, b""))[1])
         assert recover_producer_state(log) == expected
 
-    def test_two_are_kept_and_a_damaged_one_is_passed_over(self, log: Log, files: CrashableFiles) -> None:
+    def test_two_are_kept_and_a_damaged_one_is_passed_over(self, log: Log, files: MemoryDisk) -> None:
         fill(log, 5)
         for offset in (1, 3, 5):
             log.write_producer_snapshot(offset, b"%d" % offset)
@@ -353,7 +348,7 @@ class TestProducerSnapshots:
             log.write_producer_snapshot(1, b"")
 
 
-def test_a_truncation_that_meets_damage_cuts_nothing_and_says_so(log: Log, files: CrashableFiles) -> None:
+def test_a_truncation_that_meets_damage_cuts_nothing_and_says_so(log: Log, files: MemoryDisk) -> None:
     fill(log, 3)
     log.flush()
     before = log.log_end_offset

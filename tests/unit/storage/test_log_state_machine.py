@@ -21,8 +21,8 @@ from minilog.record_batch.header import BatchHeader, decode_header, iterate_head
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import batch, contents, open_log, run_of, write_anew
+from tests.world.disk import MemoryDisk, PowerLoss
 
 runs = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 60)).map(lambda drawn: (drawn[0], bytes(drawn[1]))),
@@ -45,12 +45,12 @@ def small(flush_on_append: bool) -> LogSettings:
 
 
 class LogMachine(RuleBasedStateMachine):
-    files: CrashableFiles
+    files: MemoryDisk
     log: Log
 
     @initialize(seed=st.integers(0, 1000), flush_on_append=st.booleans())
     def open(self, seed: int, flush_on_append: bool) -> None:
-        self.files = CrashableFiles(Random(seed))
+        self.files = MemoryDisk(Random(seed))
         self.settings = small(flush_on_append)
         self.log = open_log(self.files, settings=self.settings)
         self.batches: list[bytes] = []
@@ -96,14 +96,14 @@ class LogMachine(RuleBasedStateMachine):
     def attempt(self, crash_point: int | None, change: Callable[[], object]) -> bool:
         """Carry out `change`, or stop the machine in the middle of it and start again."""
         if crash_point is not None:
-            self.files.crash_after(crash_point)
+            self.files.die_after(crash_point, PowerLoss)
         try:
             change()
         except PowerLoss:
-            self.files.crash()
+            self.files.lose_power()
             self.reopen(unclean=True)
             return False
-        self.files._changes_left = None
+        self.files.calm()
         return True
 
     @rule(drawn=runs, new_epoch=st.booleans(), crash_point=crash_points)
@@ -141,10 +141,10 @@ class LogMachine(RuleBasedStateMachine):
                 assert self.log.log_end_offset == self.end()
         else:
             self.promised = max(self.promised, self.log.durable_end_offset if self.settings.flush_on_append else 0)
-        self.files._failures.clear()
+        self.files.calm()
         if self.log.failed is not None:
             self.batches = before + added
-            self.files.crash()
+            self.files.lose_power()
             self.reopen(unclean=True)
 
     @rule(crash_point=crash_points)
@@ -187,7 +187,7 @@ class LogMachine(RuleBasedStateMachine):
             self.cut_model(end_offset)
             self.promised = min(self.promised, self.end())
         assert self.log.failed is None
-        self.files._failures.clear()
+        self.files.calm()
 
     @rule(share=st.floats(0, 1), crash_point=crash_points)
     def advance_log_start(self, share: float, crash_point: int | None) -> None:
@@ -226,16 +226,16 @@ class LogMachine(RuleBasedStateMachine):
         after += [one for one in anew if decode_header(one).next_offset > self.start]
         after += [one for one in before if decode_header(one).base_offset >= end]
         if crash_point is not None:
-            self.files.crash_after(crash_point)
+            self.files.die_after(crash_point, PowerLoss)
         try:
             self.log.replace_segments(former, write_anew(self.files, self.log, former, anew))
         except PowerLoss:
-            self.files.crash()
+            self.files.lose_power()
             found = contents(open_log(self.files, unclean=True, settings=self.settings))
             self.batches = before if found == before[: len(found)] else after
             self.reopen(unclean=True)
         else:
-            self.files._changes_left = None
+            self.files.calm()
             self.batches = after
 
     @rule(gap=st.integers(-20, 20), crash_point=crash_points)
@@ -244,14 +244,14 @@ class LogMachine(RuleBasedStateMachine):
         offset = max(0, self.end() + gap)
         self.promised, self.begun = 0, None  # a crash in the middle may have taken any of what is to go
         if crash_point is not None:
-            self.files.crash_after(crash_point)
+            self.files.die_after(crash_point, PowerLoss)
         try:
             self.log.truncate_fully_and_start_at(offset)
         except PowerLoss:
-            self.files.crash()
+            self.files.lose_power()
             self.reopen_after_start_anew(offset)
         else:
-            self.files._changes_left = None
+            self.files.calm()
             self.start = self.promised = offset
             self.batches = []
 
@@ -273,38 +273,38 @@ class LogMachine(RuleBasedStateMachine):
         offset = max(0, self.start - back)
         self.promised, self.begun = 0, None
         if crash_point is not None:
-            self.files.crash_after(crash_point)
+            self.files.die_after(crash_point, PowerLoss)
         try:
             self.log.truncate_to(offset)
         except PowerLoss:
-            self.files.crash()
+            self.files.lose_power()
             self.reopen_after_start_anew(offset)
         else:
-            self.files._changes_left = None
+            self.files.calm()
             if self.end() > offset:
                 self.start, self.batches = offset, []
             self.promised = self.start
 
     @rule()
     def crash(self) -> None:
-        self.files.crash()
+        self.files.lose_power()
         self.reopen(unclean=True)
 
     @rule(crash_points=st.lists(st.integers(0, 10), min_size=1, max_size=3))
     def crash_again_while_recovering(self, crash_points: list[int]) -> None:
-        self.files.crash()
+        self.files.lose_power()
         for changes in crash_points:
-            self.files.crash_after(changes)
+            self.files.die_after(changes, PowerLoss)
             try:
                 open_log(self.files, unclean=True, settings=self.settings)
             except PowerLoss:
-                self.files.crash()
-            self.files._changes_left = None
+                self.files.lose_power()
+            self.files.calm()
         self.reopen(unclean=True)
 
     @rule()
     def kill_the_process(self) -> None:
-        self.files.stop_process()
+        self.files.end_process()
         self.promised = self.end()
         self.reopen(unclean=True)
 
@@ -312,7 +312,7 @@ class LogMachine(RuleBasedStateMachine):
     def stop_cleanly(self, crash_point: int | None) -> None:
         if self.attempt(crash_point, lambda: self.log.close(clean=True)):
             self.promised = self.end()
-            self.files.crash()  # what a clean stop left is durable
+            self.files.lose_power()  # what a clean stop left is durable
             self.reopen(unclean=False)
 
     @rule(position=st.floats(0, 1), max_bytes=st.integers(1, 600), span=st.integers(0, 10))

@@ -16,19 +16,19 @@ from minilog_broker.storage.index import SegmentEnd
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.manifest import SegmentState, read_manifest
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import DIRECTORY, batch, contents, fill, open_log
+from tests.world.disk import MemoryDisk, PowerLoss
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
 PATH = f"{DIRECTORY}/manifest"
 
 
 @pytest.fixture
-def files() -> CrashableFiles:
-    return CrashableFiles(Random(1))
+def files() -> MemoryDisk:
+    return MemoryDisk(Random(1))
 
 
-def filled(files: CrashableFiles, runs: int) -> tuple[Log, list[bytes]]:
+def filled(files: MemoryDisk, runs: int) -> tuple[Log, list[bytes]]:
     log = open_log(files, settings=SETTINGS)
     batches = fill(log, runs)
     log.set_high_watermark(log.log_end_offset)
@@ -36,18 +36,18 @@ def filled(files: CrashableFiles, runs: int) -> tuple[Log, list[bytes]]:
     return log, batches
 
 
-def reopened(files: CrashableFiles, *, unclean: bool = True) -> Log:
-    files.stop_process()
+def reopened(files: MemoryDisk, *, unclean: bool = True) -> Log:
+    files.end_process()
     return open_log(files, settings=SETTINGS, unclean=unclean)
 
 
-def listed(files: CrashableFiles) -> list[tuple[int, SegmentState]]:
+def listed(files: MemoryDisk) -> list[tuple[int, SegmentState]]:
     manifest = read_manifest(files, DIRECTORY)
     assert manifest is not None
     return [(each.name.base_offset, each.state) for each in manifest]
 
 
-def forget_the_manifest(files: CrashableFiles) -> None:
+def forget_the_manifest(files: MemoryDisk) -> None:
     """As an earlier version leaves a log."""
     files.remove(PATH)
     checkpoint = read_checkpoint(files, DIRECTORY)
@@ -59,7 +59,7 @@ def segment(base_offset: int) -> str:
     return f"{DIRECTORY}/{base_offset:020d}.log"
 
 
-def test_a_log_of_one_segment_has_no_manifest(files: CrashableFiles) -> None:
+def test_a_log_of_one_segment_has_no_manifest(files: MemoryDisk) -> None:
     filled(files, 2)
     assert read_manifest(files, DIRECTORY) is None
     checkpoint = read_checkpoint(files, DIRECTORY)
@@ -67,7 +67,7 @@ def test_a_log_of_one_segment_has_no_manifest(files: CrashableFiles) -> None:
     assert not checkpoint.has_manifest
 
 
-def test_a_manifest_tells_the_end_of_each_sealed_segment(files: CrashableFiles) -> None:
+def test_a_manifest_tells_the_end_of_each_sealed_segment(files: MemoryDisk) -> None:
     filled(files, 5)
     assert listed(files) == [(0, SegmentState.SEALED), (2, SegmentState.SEALED), (4, SegmentState.ACTIVE)]
     manifest = read_manifest(files, DIRECTORY)
@@ -78,7 +78,7 @@ def test_a_manifest_tells_the_end_of_each_sealed_segment(files: CrashableFiles) 
     assert checkpoint.has_manifest
 
 
-def test_retention_truncation_and_a_new_beginning_swap_it(files: CrashableFiles) -> None:
+def test_retention_truncation_and_a_new_beginning_swap_it(files: MemoryDisk) -> None:
     log, _ = filled(files, 9)
     log.advance_log_start(4)
     assert [base for base, _ in listed(files)] == [4, 6, 8]
@@ -88,7 +88,7 @@ def test_retention_truncation_and_a_new_beginning_swap_it(files: CrashableFiles)
     assert read_manifest(files, DIRECTORY) is None, "until there is a second segment"
 
 
-def test_a_segment_that_the_manifest_passes_over_is_removed(files: CrashableFiles) -> None:
+def test_a_segment_that_the_manifest_passes_over_is_removed(files: MemoryDisk) -> None:
     """As after a swap that was cut short before the old files were gone."""
     _, batches = filled(files, 5)
     files.open(segment(1), create=True).write([batch(1)], 0)
@@ -98,7 +98,7 @@ def test_a_segment_that_the_manifest_passes_over_is_removed(files: CrashableFile
     assert not files.exists(segment(1))
 
 
-def test_a_segment_behind_the_last_named_counts(files: CrashableFiles) -> None:
+def test_a_segment_behind_the_last_named_counts(files: MemoryDisk) -> None:
     """A segment was made, and its name was not yet written: whatever is in it stays."""
     _, batches = filled(files, 4)
     files.open(segment(4), create=True).write([batch(4)], 0)
@@ -107,7 +107,7 @@ def test_a_segment_behind_the_last_named_counts(files: CrashableFiles) -> None:
     assert [base for base, _ in listed(files)] == [0, 2, 4]
 
 
-def test_where_the_manifest_is_damaged_the_files_tell(files: CrashableFiles) -> None:
+def test_where_the_manifest_is_damaged_the_files_tell(files: MemoryDisk) -> None:
     _, batches = filled(files, 5)
     files.damage(PATH, 3, b"\xff")
     log = reopened(files)
@@ -117,7 +117,7 @@ def test_where_the_manifest_is_damaged_the_files_tell(files: CrashableFiles) -> 
     assert [base for base, _ in listed(files)] == [0, 2, 4]
 
 
-def test_a_manifest_that_an_earlier_version_let_grow_old_does_not_count(files: CrashableFiles) -> None:
+def test_a_manifest_that_an_earlier_version_let_grow_old_does_not_count(files: MemoryDisk) -> None:
     """It cut segments away and made others, and dropped the word that the manifest is kept."""
     _, batches = filled(files, 5)
     checkpoint = read_checkpoint(files, DIRECTORY)
@@ -137,7 +137,7 @@ def test_a_manifest_that_an_earlier_version_let_grow_old_does_not_count(files: C
     assert [base for base, _ in listed(files)] == [0, 1, 2, 3]
 
 
-def test_a_log_of_an_earlier_version_gets_one(files: CrashableFiles) -> None:
+def test_a_log_of_an_earlier_version_gets_one(files: MemoryDisk) -> None:
     filled(files, 5)
     forget_the_manifest(files)
     reopened(files).write_checkpoint()
@@ -147,11 +147,11 @@ def test_a_log_of_an_earlier_version_gets_one(files: CrashableFiles) -> None:
     assert after.has_manifest
 
 
-def test_a_log_of_an_earlier_version_opens_on_a_full_disk(files: CrashableFiles) -> None:
+def test_a_log_of_an_earlier_version_opens_on_a_full_disk(files: MemoryDisk) -> None:
     """There is no space for the word that the manifest is kept: the files tell until there is."""
     _, batches = filled(files, 5)
     forget_the_manifest(files)
-    files.stop_process()
+    files.end_process()
     files.fail("write", errno.ENOSPC, "checkpoint")
     assert contents(open_log(files, settings=SETTINGS)) == batches
 
@@ -166,7 +166,7 @@ def test_a_log_of_an_earlier_version_opens_on_a_full_disk(files: CrashableFiles)
         '{"base_offset":4,"state":"sealed","end":{"end_offset":5,"size_bytes":72}},{"base_offset":0,"state":"active"}',
     ],
 )
-def test_what_no_broker_writes_is_no_manifest(files: CrashableFiles, segments: str) -> None:
+def test_what_no_broker_writes_is_no_manifest(files: MemoryDisk, segments: str) -> None:
     _, batches = filled(files, 5)
     write_durable_file(files, PATH, b'{"segments":[%s]}' % segments.encode())
     log = reopened(files)
@@ -174,7 +174,7 @@ def test_what_no_broker_writes_is_no_manifest(files: CrashableFiles, segments: s
     assert contents(log) == batches
 
 
-def test_states_of_a_later_version_are_refused_and_nothing_is_changed(files: CrashableFiles) -> None:
+def test_states_of_a_later_version_are_refused_and_nothing_is_changed(files: MemoryDisk) -> None:
     filled(files, 5)
     later = b'{"segments":[{"base_offset":0,"state":"remote"},{"base_offset":4,"state":"active"}]}'
     write_durable_file(files, PATH, later)
@@ -185,7 +185,7 @@ def test_states_of_a_later_version_are_refused_and_nothing_is_changed(files: Cra
 
 @pytest.mark.parametrize("kind", ["append", "retention"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_roll_that_meets_a_full_disk_leaves_nothing_behind(files: CrashableFiles, kind: str, clean: bool) -> None:
+def test_a_roll_that_meets_a_full_disk_leaves_nothing_behind(files: MemoryDisk, kind: str, clean: bool) -> None:
     """What is appended later lies where the new segment would have begun."""
     log, batches = filled(files, 1)
     files.fail("write", errno.ENOSPC, "manifest")
@@ -193,7 +193,7 @@ def test_a_roll_that_meets_a_full_disk_leaves_nothing_behind(files: CrashableFil
     with pytest.raises(OSError, match="space"):
         _ = fill(log, 1, payload=bytes(120)) if kind == "append" else log.apply_retention(1 << 50)
     assert log.failed is None
-    files._failures.clear()
+    files.calm()
     log.settings = SETTINGS
     batches += fill(log, 1)
     if clean:
@@ -203,7 +203,7 @@ def test_a_roll_that_meets_a_full_disk_leaves_nothing_behind(files: CrashableFil
     assert contents(log) == batches
 
 
-def test_an_empty_segment_that_nobody_named_is_removed(files: CrashableFiles) -> None:
+def test_an_empty_segment_that_nobody_named_is_removed(files: MemoryDisk) -> None:
     """Power was lost after a roll met a full disk, and the removal of its file was not durable."""
     _, batches = filled(files, 5)
     files.open(segment(4 + 1), create=True)
@@ -218,13 +218,13 @@ def test_an_empty_segment_that_nobody_named_is_removed(files: CrashableFiles) ->
 def test_a_log_that_begins_anew_is_never_damaged_by_a_crash(offset: int) -> None:
     step = 0
     while True:
-        files = CrashableFiles(Random(step))
+        files = MemoryDisk(Random(step))
         log, _ = filled(files, 9)
-        files.crash_after(step)
+        files.die_after(step, PowerLoss)
         try:
             log.truncate_fully_and_start_at(offset)
         except PowerLoss:
-            files.crash()
+            files.lose_power()
             log = open_log(files, settings=SETTINGS)
             assert not log.recovery.damaged, f"step {step}: {log.recovery.reason}"
             step += 1
@@ -232,21 +232,21 @@ def test_a_log_that_begins_anew_is_never_damaged_by_a_crash(offset: int) -> None
         return
 
 
-def test_a_list_that_could_not_be_written_after_damage_does_not_count(files: CrashableFiles) -> None:
+def test_a_list_that_could_not_be_written_after_damage_does_not_count(files: MemoryDisk) -> None:
     log, _ = filled(files, 9)
     log.advance_log_start(5)
     files.damage(segment(4), 0, bytes(144))
     without_index_of(files, 4)
-    files.stop_process()
+    files.end_process()
     files.fail("write", errno.ENOSPC, "manifest")
     log = open_log(files, settings=SETTINGS)
     assert log.recovery.damaged
-    files._failures.clear()
+    files.calm()
     batches = fill(log, 1)
     log = reopened(files)
     assert contents(log) == batches, "its segment lies below the last that the old list names"
 
 
-def without_index_of(files: CrashableFiles, base_offset: int) -> None:
+def without_index_of(files: MemoryDisk, base_offset: int) -> None:
     for suffix in ("index", "timeindex"):
         files.remove(f"{DIRECTORY}/{base_offset:020d}.{suffix}")

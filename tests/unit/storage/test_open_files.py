@@ -15,8 +15,8 @@ from minilog_broker.storage.files import File, FileSystem, OsFileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.page_window import UNIT_BYTES
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import KEY, SETTINGS, TOPIC, contents, fill
+from tests.world.disk import MemoryDisk
 
 MOST = 4
 
@@ -38,8 +38,8 @@ def descriptors(root: pathlib.Path) -> int:
     return sum(os.readlink(link).startswith(f"{root}/") for link in links if os.path.lexists(link))
 
 
-def crashable(*paths: str) -> CrashableFiles:
-    files = CrashableFiles()
+def crashable(*paths: str) -> MemoryDisk:
+    files = MemoryDisk()
     for path in paths:
         files.make_dir(path)
     return files
@@ -79,7 +79,7 @@ def test_what_was_written_is_synced_by_the_descriptor_that_wrote_it_before_that_
     for file in files:
         file.write([b"bytes"], 0)
     assert pool.open_count <= MOST
-    disk.crash()
+    disk.lose_power()
     kept = [disk.open(f"/d/many-{number}").pread(5, 0) == b"bytes" for number in range(3 * MOST)]
     assert all(kept[: 2 * MOST]), "what is not open any more is on the disk"
 

@@ -16,8 +16,8 @@ from minilog_broker.storage.producer_state import (
     recover_producer_state,
 )
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import batch, header, open_log, run_of
+from tests.world.disk import MemoryDisk
 
 PRODUCER = 42
 
@@ -141,7 +141,7 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(junk: bytes, position
 def test_a_log_full_of_markers_is_read_once() -> None:
     """Found by the simulator (seed 1100301): each marker was looked up anew, from the last entry of the index on, and
     a broker read its transactional logs thirteen times when it started."""
-    files = CrashableFiles()
+    files = MemoryDisk()
     log = open_log(files, settings=LogSettings(index_interval_bytes=4096))
     for producer_id in range(100):
         begun = batch(log.log_end_offset, producer=(producer_id, 0, 0), transactional=True, payload=bytes(100))

@@ -37,8 +37,8 @@ from minilog_broker.storage.producer_state import (
     recover_producer_state,
 )
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import DIRECTORY, batch, header, open_log, run_of
+from tests.world.disk import MemoryDisk, PowerLoss
 
 PRODUCERS = (7, 8, 9)
 TRANSACTIONAL = tuple(range(100, 112))
@@ -57,7 +57,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 1000), first=st.sampled_from((0, NEAR_THE_WRAP)))
     def open(self, seed: int, first: int) -> None:
-        self.files = CrashableFiles(Random(seed))
+        self.files = MemoryDisk(Random(seed))
         self.log = open_log(self.files, settings=SETTINGS)
         self.state = ProducerState()
         self.headers: list[BatchHeader] = []  # all batches, those below the log's start too
@@ -102,14 +102,14 @@ class ProducerStateMachine(RuleBasedStateMachine):
 
     def attempt(self, crash_point: int | None, change: Callable[[], object]) -> bool:
         if crash_point is not None:
-            self.files.crash_after(crash_point)
+            self.files.die_after(crash_point, PowerLoss)
         try:
             change()
         except PowerLoss:
-            self.files.crash()
+            self.files.lose_power()
             self.recover()
             return False
-        self.files._changes_left = None
+        self.files.calm()
         return True
 
     # what befalls a replica
@@ -200,7 +200,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         if stop_first:
             self.log.close(clean=True)
             self.promised = self.end
-        self.files.crash()
+        self.files.lose_power()
         self.recover()
 
     @rule(producer_id=st.sampled_from(PRODUCERS), count=st.integers(1, 4))

@@ -12,14 +12,14 @@ from minilog_broker.storage.files import PIECE_BYTES, OsFileSystem, Quiet
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.range_digest import RangeReading, digest_range
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, fill, open_log
+from tests.world.disk import MemoryDisk
 
 ALL_BYTES = 1 << 30
 
 
-def filled(settings: LogSettings = SETTINGS, files: CrashableFiles | None = None) -> Log:
-    log = open_log(files or CrashableFiles(), settings=settings)
+def filled(settings: LogSettings = SETTINGS, files: MemoryDisk | None = None) -> Log:
+    log = open_log(files or MemoryDisk(), settings=settings)
     fill(log, 100)
     return log
 
@@ -78,7 +78,7 @@ def test_other_records_have_another_digest() -> None:
 
 
 def test_a_flipped_bit_is_damage() -> None:
-    files = CrashableFiles()
+    files = MemoryDisk()
     log = filled(files=files)
     path = f"{DIRECTORY}/{0:020d}.log"
     file = files.open(path)

@@ -17,8 +17,8 @@ from minilog_broker.storage.log import Log
 from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.run_reads import read_run, read_run_now
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, KEY, TOPIC, fill, open_log
+from tests.world.disk import MemoryDisk
 
 LONG = 256 << 10
 
@@ -89,7 +89,7 @@ def test_where_the_system_cannot_tell_nobody_asks(file: OsFile, monkeypatch: pyt
 
 
 def test_a_file_of_the_pool_that_is_closed_is_not_opened_by_who_must_not_wait() -> None:
-    files = CrashableFiles()
+    files = MemoryDisk()
     pool = PooledFileSystem(files, 2)
     first = pool.open("/first", create=True)
     first.write([b"content"], 0)
@@ -115,7 +115,7 @@ def test_a_file_that_is_closed_while_it_is_read_stays_that_file(tmp_path: pathli
 
 class TestRuns:
     def test_what_is_in_memory_is_the_same_as_what_is_waited_for(self) -> None:
-        log = open_log(CrashableFiles())
+        log = open_log(MemoryDisk())
         fill(log, 40, records=3)
         for offset in range(0, 119, 7):
             for end, readable in ((120, 120), (100, 120), (offset + 1, 120), (offset, 120)):
@@ -123,14 +123,14 @@ class TestRuns:
                 assert read_run_now(log, wanted) == read_run(log, wanted)
 
     def test_an_end_inside_of_the_first_batch_brings_that_batch_alone(self) -> None:
-        log = open_log(CrashableFiles())
+        log = open_log(MemoryDisk())
         batches = fill(log, 4, records=10)
         assert read_run(log, Wanted(12, 1000, 15, 40)) == batches[1]
         assert read_run(log, Wanted(12, 1000, 15, 19)) == b"", "it is not all readable"
         assert read_run(log, Wanted(12, 1000, 12, 40)) == b""
 
     def test_what_the_log_does_not_hold_is_empty(self) -> None:
-        log = open_log(CrashableFiles())
+        log = open_log(MemoryDisk())
         fill(log, 4)
         log.set_high_watermark(4)
         log.flush()
@@ -140,7 +140,7 @@ class TestRuns:
         assert read_run(log, wanted) == read_run_now(log, wanted) == b""
 
     def test_a_log_of_which_nothing_was_read_yet_is_waited_for_once(self) -> None:
-        files = CrashableFiles()
+        files = MemoryDisk()
         log = open_log(files)
         batches = fill(log, 3)
         log.close(clean=True)
@@ -153,7 +153,7 @@ class TestRuns:
         assert log.read_now(0, 1000) == b"".join(batches)
 
     def test_what_is_damaged_is_met_by_who_waits(self) -> None:
-        files = CrashableFiles()
+        files = MemoryDisk()
         log = open_log(files)
         fill(log, 3)
         (inode,) = (inode for name, inode in files.names.items() if name.endswith(".log") and inode is not None)
@@ -164,7 +164,7 @@ class TestRuns:
             read_run(log, wanted)
 
     def test_a_file_that_ends_too_soon_is_an_error_and_no_shorter_run(self) -> None:
-        files = CrashableFiles()
+        files = MemoryDisk()
         log = open_log(files)
         batches = fill(log, 3)
         (inode,) = (inode for name, inode in files.names.items() if name.endswith(".log") and inode is not None)
@@ -196,7 +196,7 @@ class TestRuns:
         monkeypatch.setattr(os, "pread", real)
 
     def test_outside_the_log_is_out_of_range_for_who_does_not_wait_too(self) -> None:
-        log = open_log(CrashableFiles())
+        log = open_log(MemoryDisk())
         fill(log, 3)
         with pytest.raises(OffsetOutOfRange):
             log.read_now(4, 100)

@@ -12,23 +12,23 @@ from minilog_broker.storage.errors import DataDirectoryError
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding, mark_damaged
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, append, batch, contents, fill, open_log
+from tests.world.disk import MemoryDisk
 
 FIRST = f"{DIRECTORY}/{0:020d}.log"
 
 
 @pytest.fixture
-def files() -> CrashableFiles:
-    return CrashableFiles(Random(1))
+def files() -> MemoryDisk:
+    return MemoryDisk(Random(1))
 
 
-def kill_and_reopen(files: CrashableFiles, *, settings: LogSettings = SETTINGS) -> Log:
-    files.stop_process()
+def kill_and_reopen(files: MemoryDisk, *, settings: LogSettings = SETTINGS) -> Log:
+    files.end_process()
     return open_log(files, settings=settings)
 
 
-def segments(files: CrashableFiles) -> list[str]:
+def segments(files: MemoryDisk) -> list[str]:
     return [f"{DIRECTORY}/{name}" for name in files.list(DIRECTORY) if name.endswith(".log")]
 
 
@@ -39,7 +39,7 @@ def checkpointed(log: Log, runs: int) -> list[bytes]:
     return batches
 
 
-def test_a_torn_tail_is_cut_and_is_no_damage(files: CrashableFiles) -> None:
+def test_a_torn_tail_is_cut_and_is_no_damage(files: MemoryDisk) -> None:
     batches = checkpointed(open_log(files), 3)
     files.damage(FIRST, 3 * 72, batch(3)[:50])
     log = kill_and_reopen(files)
@@ -49,7 +49,7 @@ def test_a_torn_tail_is_cut_and_is_no_damage(files: CrashableFiles) -> None:
     assert files.size(FIRST) == 3 * 72
 
 
-def test_zeros_at_the_end_are_a_torn_tail(files: CrashableFiles) -> None:
+def test_zeros_at_the_end_are_a_torn_tail(files: MemoryDisk) -> None:
     batches = checkpointed(open_log(files), 3)
     files.damage(FIRST, 3 * 72, bytes(5000))
     log = kill_and_reopen(files)
@@ -57,7 +57,7 @@ def test_zeros_at_the_end_are_a_torn_tail(files: CrashableFiles) -> None:
     assert contents(log) == batches
 
 
-def test_an_invalid_batch_below_what_was_promised_is_damage(files: CrashableFiles) -> None:
+def test_an_invalid_batch_below_what_was_promised_is_damage(files: MemoryDisk) -> None:
     checkpointed(open_log(files), 5)
     files.damage(FIRST, 2 * 72 + 30, b"\xff")
     log = kill_and_reopen(files)
@@ -68,7 +68,7 @@ def test_an_invalid_batch_below_what_was_promised_is_damage(files: CrashableFile
 
 
 @pytest.mark.parametrize("high_watermark", [0, 5])
-def test_an_end_below_what_was_promised_is_damage(files: CrashableFiles, high_watermark: int) -> None:
+def test_an_end_below_what_was_promised_is_damage(files: MemoryDisk, high_watermark: int) -> None:
     log = open_log(files)
     fill(log, 5)
     log.set_high_watermark(high_watermark)  # the recorded durable end alone tells as well
@@ -80,7 +80,7 @@ def test_an_end_below_what_was_promised_is_damage(files: CrashableFiles, high_wa
 
 
 def test_under_flush_policy_os_only_what_was_synced_or_below_the_high_watermark_is_promised(
-    files: CrashableFiles,
+    files: MemoryDisk,
 ) -> None:
     settings = LogSettings(flush_on_append=False)
     log = open_log(files, settings=settings)
@@ -98,7 +98,7 @@ def test_under_flush_policy_os_only_what_was_synced_or_below_the_high_watermark_
     assert kill_and_reopen(files, settings=settings).recovery.damaged
 
 
-def test_a_segment_missing_in_the_middle_is_damage(files: CrashableFiles) -> None:
+def test_a_segment_missing_in_the_middle_is_damage(files: MemoryDisk) -> None:
     checkpointed(open_log(files), 40)
     files.lose(segments(files)[1])
     log = kill_and_reopen(files)
@@ -108,14 +108,14 @@ def test_a_segment_missing_in_the_middle_is_damage(files: CrashableFiles) -> Non
 
 
 @pytest.mark.parametrize("index", [0, -1])
-def test_a_first_or_last_segment_that_is_missing_is_damage(files: CrashableFiles, index: int) -> None:
+def test_a_first_or_last_segment_that_is_missing_is_damage(files: MemoryDisk, index: int) -> None:
     checkpointed(open_log(files), 40)
     files.lose(segments(files)[index])
     assert kill_and_reopen(files).recovery.damaged
 
 
 def test_a_bad_batch_in_a_segment_that_is_read_is_damage_although_a_sealed_one_is_trusted(
-    files: CrashableFiles,
+    files: MemoryDisk,
 ) -> None:
     checkpointed(open_log(files), 40)
     files.damage(segments(files)[1], 75, b"\xff")
@@ -127,7 +127,7 @@ def test_a_bad_batch_in_a_segment_that_is_read_is_damage_although_a_sealed_one_i
     assert "not whole" in log.recovery.reason
 
 
-def test_a_torn_tail_without_a_checkpoint_is_damage_for_nobody_can_tell(files: CrashableFiles) -> None:
+def test_a_torn_tail_without_a_checkpoint_is_damage_for_nobody_can_tell(files: MemoryDisk) -> None:
     fill(open_log(files), 3)
     files.damage(f"{DIRECTORY}/checkpoint", 0, b"\xff\xff")
     assert not kill_and_reopen(files).recovery.damaged, "nothing was cut"
@@ -136,11 +136,11 @@ def test_a_torn_tail_without_a_checkpoint_is_damage_for_nobody_can_tell(files: C
     assert kill_and_reopen(files).recovery.damaged
 
 
-def test_damage_is_told_again_after_a_crash_and_until_the_next_life_writes(files: CrashableFiles) -> None:
+def test_damage_is_told_again_after_a_crash_and_until_the_next_life_writes(files: MemoryDisk) -> None:
     checkpointed(open_log(files), 5)
     files.damage(FIRST, 2 * 72 + 30, b"\xff")
     kill_and_reopen(files)
-    files.crash()
+    files.lose_power()
     log = open_log(files)
     assert log.recovery.damaged
     assert "the log ends at 2" in log.recovery.reason
@@ -149,7 +149,7 @@ def test_damage_is_told_again_after_a_crash_and_until_the_next_life_writes(files
     assert not kill_and_reopen(files).recovery.damaged
 
 
-def test_a_damaged_replica_that_starts_anew_is_damaged_no_more(files: CrashableFiles) -> None:
+def test_a_damaged_replica_that_starts_anew_is_damaged_no_more(files: MemoryDisk) -> None:
     checkpointed(open_log(files), 5)
     files.cut(FIRST, 72)
     log = kill_and_reopen(files)
@@ -162,11 +162,11 @@ def test_a_damaged_replica_that_starts_anew_is_damaged_no_more(files: CrashableF
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("harm", ["missing", "wrong", "short"])
 @pytest.mark.parametrize("unclean", [True, False])
-def test_indexes_are_rebuilt(files: CrashableFiles, suffix: str, harm: str, unclean: bool) -> None:
+def test_indexes_are_rebuilt(files: MemoryDisk, suffix: str, harm: str, unclean: bool) -> None:
     log = open_log(files)
     batches = fill(log, 40)
     log.close(clean=True)
-    files.stop_process()
+    files.end_process()
     for path in [f"{DIRECTORY}/{name}" for name in files.list(DIRECTORY) if name.endswith(suffix)]:
         match harm:
             case "missing":
@@ -181,7 +181,7 @@ def test_indexes_are_rebuilt(files: CrashableFiles, suffix: str, harm: str, uncl
     assert log.offset_for_timestamp(33_000) == (33, 33_000)
 
 
-def test_an_index_that_lies_with_a_right_checksum_is_found_out_by_the_read(files: CrashableFiles) -> None:
+def test_an_index_that_lies_with_a_right_checksum_is_found_out_by_the_read(files: MemoryDisk) -> None:
     log = open_log(files)
     batches = fill(log, 10)
     index = log._segments[0].index
@@ -191,7 +191,7 @@ def test_an_index_that_lies_with_a_right_checksum_is_found_out_by_the_read(files
     assert contents(log) == batches
 
 
-def test_a_read_of_a_damaged_file_is_refused_not_answered_short(files: CrashableFiles) -> None:
+def test_a_read_of_a_damaged_file_is_refused_not_answered_short(files: MemoryDisk) -> None:
     log = open_log(files)
     fill(log, 6)
     files.damage(FIRST, 3 * 72, b"XXXX")
@@ -203,7 +203,7 @@ def test_a_read_of_a_damaged_file_is_refused_not_answered_short(files: Crashable
 
 
 @pytest.mark.parametrize("harm", ["missing", "damaged", "wrong"])
-def test_the_epoch_file_is_rebuilt_from_the_batches(files: CrashableFiles, harm: str) -> None:
+def test_the_epoch_file_is_rebuilt_from_the_batches(files: MemoryDisk, harm: str) -> None:
     log = open_log(files)
     for epoch in (0, 3, 4):
         append(log, 3, epoch=epoch)
@@ -221,49 +221,49 @@ def test_the_epoch_file_is_rebuilt_from_the_batches(files: CrashableFiles, harm:
     assert log.epochs.entries == ((0, 0), (3, 3), (4, 6))
 
 
-def test_an_epoch_that_was_recorded_and_never_written_is_forgotten(files: CrashableFiles) -> None:
+def test_an_epoch_that_was_recorded_and_never_written_is_forgotten(files: MemoryDisk) -> None:
     log = open_log(files)
     fill(log, 3)
     log.assign_epoch(9, 3)
     assert kill_and_reopen(files).epochs.entries == ((0, 0),)
 
 
-def test_a_clean_start_reads_no_batch(files: CrashableFiles) -> None:
+def test_a_clean_start_reads_no_batch(files: MemoryDisk) -> None:
     log = open_log(files)
     batches = fill(log, 40)
     log.close(clean=True)
-    files.stop_process()
+    files.end_process()
     log = open_log(files, unclean=False)
     assert log.recovery.scanned_bytes == 0
     assert contents(log) == batches
     assert kill_and_reopen(files).recovery.scanned_bytes > 0
 
 
-def test_after_a_clean_stop_even_a_torn_tail_is_damage(files: CrashableFiles) -> None:
+def test_after_a_clean_stop_even_a_torn_tail_is_damage(files: MemoryDisk) -> None:
     log = open_log(files)
     fill(log, 3)
     log.close(clean=True)
-    files.stop_process()
+    files.end_process()
     files.cut(FIRST, 2 * 72 + 10)
     assert open_log(files, unclean=False).recovery.damaged
 
 
-def test_a_failed_sync_fails_the_recovery(files: CrashableFiles) -> None:
+def test_a_failed_sync_fails_the_recovery(files: MemoryDisk) -> None:
     append(open_log(files), 3)
-    files.stop_process()
+    files.end_process()
     files.fail("fdatasync", errno.EIO, ".log")
     with pytest.raises(OSError, match="Input/output"):
         open_log(files)
 
 
-def test_a_directory_of_another_topic_is_refused(files: CrashableFiles) -> None:
+def test_a_directory_of_another_topic_is_refused(files: MemoryDisk) -> None:
     open_log(files)
     files.lose(f"{DIRECTORY}/topic-id")
     with pytest.raises(DataDirectoryError, match="which names its partition"):
         open_log(files, create=False)
 
 
-def test_batches_of_another_partition_are_not_ours(files: CrashableFiles) -> None:
+def test_batches_of_another_partition_are_not_ours(files: MemoryDisk) -> None:
     fill(open_log(files), 1)
     other = bytearray(batch(1))
     other[24] ^= 1  # the crc covers topic id and partition
@@ -273,7 +273,7 @@ def test_batches_of_another_partition_are_not_ours(files: CrashableFiles) -> Non
 
 
 def test_rot_that_was_met_while_reading_is_found_by_the_next_start_although_the_index_vouches(
-    files: CrashableFiles,
+    files: MemoryDisk,
 ) -> None:
     batches = checkpointed(open_log(files), 40)
     files.damage(segments(files)[0], 75, b"\xff")

@@ -20,8 +20,8 @@ from minilog_broker.storage.manifest import read_manifest
 from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.segment_name import SegmentName, segment_names
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import DIRECTORY, KEY, TOPIC, batch, compact, contents, fill, open_log, write_anew
+from tests.world.disk import MemoryDisk, PowerLoss
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
 LUCK = 6  # seeds of what a crash loses
@@ -32,11 +32,11 @@ NAMES = [SegmentName(0), SegmentName(2, 1), SegmentName(6), SegmentName(8)]
 
 
 @pytest.fixture
-def files() -> CrashableFiles:
-    return CrashableFiles(Random(1))
+def files() -> MemoryDisk:
+    return MemoryDisk(Random(1))
 
 
-def ten_batches(files: CrashableFiles) -> Log:
+def ten_batches(files: MemoryDisk) -> Log:
     """Five segments of two batches, all durable, the high watermark at the end."""
     log = open_log(files, settings=SETTINGS)
     fill(log, 10)
@@ -46,22 +46,22 @@ def ten_batches(files: CrashableFiles) -> Log:
 
 
 @pytest.fixture
-def log(files: CrashableFiles) -> Log:
+def log(files: MemoryDisk) -> Log:
     return ten_batches(files)
 
 
-def reopened(files: CrashableFiles, *, unclean: bool = True) -> Log:
-    files.stop_process()
+def reopened(files: MemoryDisk, *, unclean: bool = True) -> Log:
+    files.end_process()
     log = open_log(files, settings=SETTINGS, unclean=unclean)
     assert not log.recovery.damaged, log.recovery.reason
     return log
 
 
-def names(files: CrashableFiles) -> list[SegmentName]:
+def names(files: MemoryDisk) -> list[SegmentName]:
     return segment_names(files.list(DIRECTORY))
 
 
-def is_whole(files: CrashableFiles, log: Log) -> None:
+def is_whole(files: MemoryDisk, log: Log) -> None:
     """Each offset is in one batch, and there are just the files that the manifest names."""
     offset = 0
     for one in contents(log):
@@ -79,7 +79,7 @@ def is_whole(files: CrashableFiles, log: Log) -> None:
 
 
 @pytest.mark.parametrize("unclean", [True, False])
-def test_readers_find_the_new_batches_now_and_in_the_next_life(files: CrashableFiles, log: Log, unclean: bool) -> None:
+def test_readers_find_the_new_batches_now_and_in_the_next_life(files: MemoryDisk, log: Log, unclean: bool) -> None:
     compact(files, log, 1, 3, TWO_TO_SIX)
     assert contents(log) == COMPACTED
     assert names(files) == NAMES
@@ -92,7 +92,7 @@ def test_readers_find_the_new_batches_now_and_in_the_next_life(files: CrashableF
     is_whole(files, log)
 
 
-def test_an_offset_between_the_records_is_read_with_the_batch_around_it(files: CrashableFiles, log: Log) -> None:
+def test_an_offset_between_the_records_is_read_with_the_batch_around_it(files: MemoryDisk, log: Log) -> None:
     compact(files, log, 1, 3, TWO_TO_SIX)
     assert log.read(4, 1) == TWO_TO_SIX[0]
     assert log.batch_base(4) == 2
@@ -101,7 +101,7 @@ def test_an_offset_between_the_records_is_read_with_the_batch_around_it(files: C
     assert [header.base_offset for header, _ in log.replay(0)] == [0, 1, 2, 5, 6, 7, 8, 9]
 
 
-def test_what_was_written_anew_is_written_anew_again(files: CrashableFiles, log: Log) -> None:
+def test_what_was_written_anew_is_written_anew_again(files: MemoryDisk, log: Log) -> None:
     compact(files, log, 1, 3, TWO_TO_SIX)
     compact(files, log, 0, 2, [batch(0, records=6)])
     compact(files, log, 0, 1, [batch(0, records=5), batch(5)])
@@ -109,7 +109,7 @@ def test_what_was_written_anew_is_written_anew_again(files: CrashableFiles, log:
     assert contents(reopened(files)) == [batch(0, records=5), batch(5), *OLD[6:]]
 
 
-def test_the_log_goes_on_behind_it(files: CrashableFiles, log: Log) -> None:
+def test_the_log_goes_on_behind_it(files: MemoryDisk, log: Log) -> None:
     compact(files, log, 0, 4, [batch(0, records=8)])
     more = fill(log, 3)
     log = reopened(files)
@@ -130,7 +130,7 @@ def test_the_log_goes_on_behind_it(files: CrashableFiles, log: Log) -> None:
     ids=["none", "retention", "a truncation", "a deeper truncation", "it is active now", "the log began anew"],
 )
 def test_segments_that_are_not_there_any_more_are_not_replaced(
-    files: CrashableFiles, log: Log, first: int, behind: int, change: Callable[[Log], object]
+    files: MemoryDisk, log: Log, first: int, behind: int, change: Callable[[Log], object]
 ) -> None:
     former = log.sealed_segments[first:behind]
     compacted = write_anew(files, log, former or log.sealed_segments[:1], OLD[2 * first : 2 * behind or 2])
@@ -141,7 +141,7 @@ def test_segments_that_are_not_there_any_more_are_not_replaced(
     assert (contents(log), log.failed) == (before, None)
 
 
-def test_only_neighbours_are_replaced_by_just_their_offsets_and_epochs(files: CrashableFiles, log: Log) -> None:
+def test_only_neighbours_are_replaced_by_just_their_offsets_and_epochs(files: MemoryDisk, log: Log) -> None:
     first, second, third, _ = log.sealed_segments
     whole = write_anew(files, log, [first, second], [batch(0, records=4)])
     for former in ([first, third], [second, first], [first, first], [log._segments[-1]]):
@@ -159,7 +159,7 @@ def test_only_neighbours_are_replaced_by_just_their_offsets_and_epochs(files: Cr
     is_whole(files, reopened(files))
 
 
-def test_epochs_begin_where_they_began(files: CrashableFiles) -> None:
+def test_epochs_begin_where_they_began(files: MemoryDisk) -> None:
     log = open_log(files, settings=SETTINGS)
     fill(log, 3)
     fill(log, 3, epoch=4)
@@ -171,7 +171,7 @@ def test_epochs_begin_where_they_began(files: CrashableFiles) -> None:
     assert log.epochs.entries == ((0, 0), (4, 3))
 
 
-def test_the_log_start_may_lie_inside(files: CrashableFiles, log: Log) -> None:
+def test_the_log_start_may_lie_inside(files: MemoryDisk, log: Log) -> None:
     log.advance_log_start(3)
     compact(files, log, 0, 2, TWO_TO_SIX)
     assert contents(log) == [*TWO_TO_SIX, *OLD[6:]]
@@ -185,7 +185,7 @@ def test_the_log_start_may_lie_inside(files: CrashableFiles, log: Log) -> None:
 
 @pytest.mark.parametrize(("end_offset", "kept"), [(8, 8), (6, 6), (5, 5), (4, 2), (3, 2), (2, 2), (1, 1), (0, 0)])
 def test_a_truncation_cuts_at_the_batch_around_its_offset(
-    files: CrashableFiles, log: Log, end_offset: int, kept: int
+    files: MemoryDisk, log: Log, end_offset: int, kept: int
 ) -> None:
     compact(files, log, 1, 3, TWO_TO_SIX)
     assert log.truncate_to(end_offset) == kept
@@ -196,7 +196,7 @@ def test_a_truncation_cuts_at_the_batch_around_its_offset(
 
 
 @pytest.mark.parametrize(("offset", "left"), [(1, 4), (2, 3), (4, 3), (6, 2), (10, 1)])
-def test_retention_removes_it_in_its_turn(files: CrashableFiles, log: Log, offset: int, left: int) -> None:
+def test_retention_removes_it_in_its_turn(files: MemoryDisk, log: Log, offset: int, left: int) -> None:
     compact(files, log, 1, 3, TWO_TO_SIX)
     log.advance_log_start(offset)
     assert names(files) == NAMES[-left:]
@@ -205,7 +205,7 @@ def test_retention_removes_it_in_its_turn(files: CrashableFiles, log: Log, offse
     assert contents(log) == [one for one in COMPACTED if decode_header(one).next_offset > offset]
 
 
-def test_retention_by_time_goes_by_the_time_stamps_that_are_left(files: CrashableFiles, log: Log) -> None:
+def test_retention_by_time_goes_by_the_time_stamps_that_are_left(files: MemoryDisk, log: Log) -> None:
     compact(files, log, 0, 2, [batch(0, records=4, timestamp_us=3000)])
     log.settings = replace(SETTINGS, retention_ms=1)
     assert log.apply_retention(4001) == 1
@@ -215,15 +215,15 @@ def test_retention_by_time_goes_by_the_time_stamps_that_are_left(files: Crashabl
 # crashes
 
 
-def compact_the_middle(files: CrashableFiles, log: Log) -> None:
+def compact_the_middle(files: MemoryDisk, log: Log) -> None:
     compact(files, log, 1, 3, TWO_TO_SIX)
 
 
-def compact_again(files: CrashableFiles, log: Log) -> None:
+def compact_again(files: MemoryDisk, log: Log) -> None:
     compact(files, log, 0, 2, [batch(0), batch(1, records=5, timestamp_us=5000)])
 
 
-def no_manifest_counts(files: CrashableFiles) -> Log:
+def no_manifest_counts(files: MemoryDisk) -> Log:
     """As where the disk was full at the start: the checkpoint has no word of the manifest."""
     log = ten_batches(files)
     log._manifest.forget()
@@ -232,7 +232,7 @@ def no_manifest_counts(files: CrashableFiles) -> Log:
     return log
 
 
-def compacted_once(files: CrashableFiles) -> Log:
+def compacted_once(files: MemoryDisk) -> Log:
     log = ten_batches(files)
     compact_the_middle(files, log)
     return log
@@ -244,22 +244,22 @@ CASES = {
     "again": (compacted_once, compact_again, COMPACTED, AGAIN),
     "no manifest counts": (no_manifest_counts, compact_the_middle, OLD, COMPACTED),
 }
-Case = tuple[Callable[[CrashableFiles], Log], Callable[[CrashableFiles, Log], None], list[bytes], list[bytes]]
+Case = tuple[Callable[[MemoryDisk], Log], Callable[[MemoryDisk, Log], None], list[bytes], list[bytes]]
 
 
-def crashes(case: Case, luck: int = LUCK) -> Iterator[tuple[CrashableFiles, int]]:
+def crashes(case: Case, luck: int = LUCK) -> Iterator[tuple[MemoryDisk, int]]:
     """The disk after a crash in the middle of each step, and the number of the step."""
     prepare, change, _, _ = case
     step = 0
     while True:
         for seed in range(luck):
-            files = CrashableFiles(Random(seed))
+            files = MemoryDisk(Random(seed))
             log = prepare(files)
-            files.crash_after(step)
+            files.die_after(step, PowerLoss)
             try:
                 change(files, log)
             except PowerLoss:
-                files.crash()
+                files.lose_power()
                 yield files, step
                 continue
             assert step > 10, "the change was too short"
@@ -286,12 +286,12 @@ def test_a_crash_while_recovering_from_it_changes_nothing(case: Case) -> None:
     for crashed, step in crashes(case, luck=2):
         for recovering in range(0, 14, 3):
             files = crashed.copy()
-            files.crash_after(recovering)
+            files.die_after(recovering, PowerLoss)
             try:
                 open_log(files, settings=SETTINGS)
-                files.stop_process()
+                files.end_process()
             except PowerLoss:
-                files.crash()
+                files.lose_power()
             log = reopened(files)
             assert contents(log) in case[2:], f"step {step}, then {recovering}"
             is_whole(files, log)
@@ -308,7 +308,7 @@ def test_a_manifest_that_is_damaged_in_the_middle_of_it_costs_nothing() -> None:
 
 @pytest.mark.parametrize("end_offset", [3, 5, 7])
 def test_a_crash_in_a_truncation_leaves_the_old_end_or_a_later_one_than_asked(end_offset: int) -> None:
-    def truncate(_: CrashableFiles, log: Log) -> None:
+    def truncate(_: MemoryDisk, log: Log) -> None:
         log.truncate_to(end_offset)
 
     for files, step in crashes((compacted_once, truncate, COMPACTED, [])):
@@ -325,7 +325,7 @@ def test_a_crash_in_a_truncation_leaves_the_old_end_or_a_later_one_than_asked(en
 @pytest.mark.parametrize("path", [".1.log", "manifest", DIRECTORY])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_a_disk_that_fails_leaves_the_log_as_it_was_or_failed(
-    files: CrashableFiles, log: Log, operation: str, path: str, error: int
+    files: MemoryDisk, log: Log, operation: str, path: str, error: int
 ) -> None:
     former = log.sealed_segments[1:3]
     compacted = write_anew(files, log, former, TWO_TO_SIX)
@@ -338,9 +338,9 @@ def test_a_disk_that_fails_leaves_the_log_as_it_was_or_failed(
             assert log.sealed_segments[1:3] == former
             assert contents(log) == OLD
             assert NAMES[1] not in names(files), "a full disk keeps no file that nobody uses"
-    files._failures.clear()
+    files.calm()
     more = [] if log.failed else fill(log, 1)
-    files.crash()
+    files.lose_power()
     log = reopened(files)
     assert contents(log) in ([*OLD, *more], [*COMPACTED, *more])
     is_whole(files, log)
@@ -348,7 +348,7 @@ def test_a_disk_that_fails_leaves_the_log_as_it_was_or_failed(
 
 @pytest.mark.parametrize("operation", ["write", "fsync_dir"])
 def test_a_swap_that_met_a_full_disk_works_in_the_space_of_the_reserve(
-    files: CrashableFiles, log: Log, operation: str
+    files: MemoryDisk, log: Log, operation: str
 ) -> None:
     """Reserve.write_metadata calls it again. The first attempt had given the segment its name, and removed it."""
     former = log.sealed_segments[1:3]
@@ -356,14 +356,14 @@ def test_a_swap_that_met_a_full_disk_works_in_the_space_of_the_reserve(
     files.fail(operation, errno.ENOSPC, "manifest" if operation == "write" else DIRECTORY)
     with pytest.raises(OSError, match="No space"):
         log.replace_segments(former, compacted)
-    files._failures.clear()
+    files.calm()
     log.replace_segments(former, compacted)
     assert log.failed is None
     assert contents(log) == COMPACTED
 
 
 def test_a_full_disk_after_the_manifest_was_replaced_fails_the_log_and_loses_nothing(
-    files: CrashableFiles, log: Log
+    files: MemoryDisk, log: Log
 ) -> None:
     """The write of the manifest failed only when its directory was synced: nobody knows which one a crash leaves."""
     former = log.sealed_segments[1:3]
@@ -375,13 +375,13 @@ def test_a_full_disk_after_the_manifest_was_replaced_fails_the_log_and_loses_not
     for seed in range(LUCK):
         crashed = files.copy()
         crashed.random = Random(seed)
-        crashed.crash()
+        crashed.lose_power()
         log = reopened(crashed)
         assert contents(log) in (OLD, COMPACTED)
         is_whole(crashed, log)
 
 
-def fail_the_second_sync_of_names(files: CrashableFiles) -> None:
+def fail_the_second_sync_of_names(files: MemoryDisk) -> None:
     sync, calls = files.fsync_dir, []
 
     def fsync_dir(path: str) -> None:
@@ -393,7 +393,7 @@ def fail_the_second_sync_of_names(files: CrashableFiles) -> None:
     files.fsync_dir = fsync_dir  # type: ignore[method-assign]
 
 
-def test_a_failed_log_replaces_nothing(files: CrashableFiles, log: Log) -> None:
+def test_a_failed_log_replaces_nothing(files: MemoryDisk, log: Log) -> None:
     compacted = write_anew(files, log, log.sealed_segments[:1], [batch(0, records=2)])
     log.failed = OSError(errno.EIO, "as before")
     with pytest.raises(OSError, match="takes no more writes"):
@@ -471,14 +471,14 @@ def test_a_file_that_is_just_lost_is_an_error_of_the_disk(tmp_path: pathlib.Path
         log.read(3, 1)
 
 
-def test_who_holds_the_former_segment_reads_on_in_it(files: CrashableFiles, log: Log) -> None:
+def test_who_holds_the_former_segment_reads_on_in_it(files: MemoryDisk, log: Log) -> None:
     former = log.sealed_segments[1]
     first = former.read(2, 1, 4)
     compact(files, log, 1, 3, TWO_TO_SIX)
     assert first + former.read(3, 1, 4) == b"".join(OLD[2:4])
 
 
-def test_checkpoints_are_as_before(files: CrashableFiles, log: Log) -> None:
+def test_checkpoints_are_as_before(files: MemoryDisk, log: Log) -> None:
     before = checkpoint.read_checkpoint(files, DIRECTORY)
     compact(files, log, 1, 3, TWO_TO_SIX)
     assert checkpoint.read_checkpoint(files, DIRECTORY) == before

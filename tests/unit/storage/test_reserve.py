@@ -14,16 +14,16 @@ from minilog_broker.storage.files import File
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.reserve import RETRY_S, Reserve
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFile, CrashableFiles
 from tests.unit.storage.logs import append, contents, open_log
+from tests.world.disk import DiskFile, MemoryDisk
 
 SIZE = 1000
 
 
-class BoundedFile(CrashableFile):
+class BoundedFile(DiskFile):
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """As far as there is space; then ENOSPC, with what fitted in the file."""
-        files, data = self._files, b"".join(bytes(buffer) for buffer in buffers)
+        files, data = self._disk, b"".join(bytes(buffer) for buffer in buffers)
         assert isinstance(files, BoundedFiles)
         grows = position + len(data) - len(self._inode.live)
         if grows > files.free_bytes:
@@ -32,7 +32,7 @@ class BoundedFile(CrashableFile):
         super().write([data], position)
 
 
-class BoundedFiles(CrashableFiles):
+class BoundedFiles(MemoryDisk):
     capacity_bytes = 100_000
 
     @property

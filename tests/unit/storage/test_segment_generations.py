@@ -12,8 +12,8 @@ from minilog_broker.storage.log import Log
 from minilog_broker.storage.manifest import read_manifest
 from minilog_broker.storage.segment_name import SegmentName, segment_names
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, batch, contents, fill, open_log
+from tests.world.disk import MemoryDisk
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
 MANIFEST = f"{DIRECTORY}/manifest"
@@ -36,32 +36,32 @@ def test_other_files_are_no_segments(end: str) -> None:
 
 
 @pytest.fixture
-def files() -> CrashableFiles:
+def files() -> MemoryDisk:
     """Five segments of two batches."""
-    files = CrashableFiles(Random(1))
+    files = MemoryDisk(Random(1))
     log = open_log(files, settings=SETTINGS)
     fill(log, 10)
     log.set_high_watermark(10)
     log.write_checkpoint()
-    files.stop_process()
+    files.end_process()
     return files
 
 
-def reopened(files: CrashableFiles, *, unclean: bool = True) -> Log:
-    files.stop_process()
+def reopened(files: MemoryDisk, *, unclean: bool = True) -> Log:
+    files.end_process()
     log = open_log(files, settings=SETTINGS, unclean=unclean)
     assert not log.recovery.damaged, log.recovery.reason
     return log
 
 
-def put(files: CrashableFiles, name: SegmentName, batches: list[bytes]) -> None:
+def put(files: MemoryDisk, name: SegmentName, batches: list[bytes]) -> None:
     file = files.open(name.path(DIRECTORY), create=True)
     file.write(batches, 0)
     file.fdatasync()
     files.fsync_dir(DIRECTORY)
 
 
-def lists(files: CrashableFiles, first: bytes) -> None:
+def lists(files: MemoryDisk, first: bytes) -> None:
     """Let the manifest name other segments in the place of the first two."""
     manifest = read_durable_file(files, MANIFEST)
     assert manifest is not None
@@ -69,7 +69,7 @@ def lists(files: CrashableFiles, first: bytes) -> None:
     write_durable_file(files, MANIFEST, b'{"segments":[' + first + b"," + rest)
 
 
-def names(files: CrashableFiles) -> list[SegmentName]:
+def names(files: MemoryDisk) -> list[SegmentName]:
     return segment_names(files.list(DIRECTORY))
 
 
@@ -80,11 +80,11 @@ NAMES_THE_NEW_ONE = (
 )
 
 
-def test_a_manifest_without_generations_has_no_word_of_them(files: CrashableFiles) -> None:
+def test_a_manifest_without_generations_has_no_word_of_them(files: MemoryDisk) -> None:
     assert b"generation" not in (read_durable_file(files, MANIFEST) or b"")
 
 
-def test_a_manifest_says_which_generation_counts(files: CrashableFiles) -> None:
+def test_a_manifest_says_which_generation_counts(files: MemoryDisk) -> None:
     put(files, NEW, WRITTEN_ANEW)
     lists(files, NAMES_THE_NEW_ONE)
     log = reopened(files)
@@ -96,14 +96,14 @@ def test_a_manifest_says_which_generation_counts(files: CrashableFiles) -> None:
     assert [listed.name for listed in manifest] == WITH_THE_NEW_ONE
 
 
-def test_a_generation_that_the_manifest_does_not_name_is_removed(files: CrashableFiles) -> None:
+def test_a_generation_that_the_manifest_does_not_name_is_removed(files: MemoryDisk) -> None:
     put(files, NEW, WRITTEN_ANEW)
     log = reopened(files)
     assert names(files) == WITH_THE_OLD_ONES
     assert len(contents(log)) == 10
 
 
-def test_a_negative_generation_makes_no_manifest(files: CrashableFiles) -> None:
+def test_a_negative_generation_makes_no_manifest(files: MemoryDisk) -> None:
     lists(files, NAMES_THE_NEW_ONE.replace(b'"generation":1', b'"generation":-1'))
     log = reopened(files)
     assert "is not a manifest" in log.recovery.reason
@@ -114,7 +114,7 @@ def test_a_negative_generation_makes_no_manifest(files: CrashableFiles) -> None:
 @pytest.mark.parametrize("log_start", [0, 1, 2, 3])
 @pytest.mark.parametrize("has_index", [True, False])
 def test_without_a_manifest_what_was_written_anew_counts_and_what_it_holds_goes(
-    files: CrashableFiles, lost: tuple[int, ...], log_start: int, has_index: bool
+    files: MemoryDisk, lost: tuple[int, ...], log_start: int, has_index: bool
 ) -> None:
     """Of the former segments any may be gone already, at any log start."""
     log = reopened(files)
@@ -136,7 +136,7 @@ def test_without_a_manifest_what_was_written_anew_counts_and_what_it_holds_goes(
     assert contents(log)[-6:] == [batch(offset) for offset in range(4, 10)]
 
 
-def test_without_a_manifest_the_last_generation_counts(files: CrashableFiles) -> None:
+def test_without_a_manifest_the_last_generation_counts(files: MemoryDisk) -> None:
     put(files, NEW, WRITTEN_ANEW)
     put(files, SegmentName(0, 2), [batch(0, records=4)])
     files.damage(MANIFEST, 3, b"\xff")
@@ -145,7 +145,7 @@ def test_without_a_manifest_the_last_generation_counts(files: CrashableFiles) ->
     assert names(files) == [SegmentName(0, 2), *WITH_THE_NEW_ONE[1:]]
 
 
-def test_what_was_written_anew_may_become_the_active_segment(files: CrashableFiles) -> None:
+def test_what_was_written_anew_may_become_the_active_segment(files: MemoryDisk) -> None:
     put(files, NEW, WRITTEN_ANEW)
     lists(files, NAMES_THE_NEW_ONE)
     log = reopened(files)

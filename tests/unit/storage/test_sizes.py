@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from minilog.record_batch.header import decode_header
 from minilog_broker.storage.log import Log
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import SETTINGS, batch, fill, open_log, run_of
+from tests.world.disk import MemoryDisk
 
 EVERYTHING = 2**63 - 1
 
 
 def log_of(sizes: list[tuple[int, int]]) -> tuple[Log, list[bytes]]:
     """A log of batches of (records, payload bytes), in many segments, each with several index entries."""
-    log = open_log(CrashableFiles())
+    log = open_log(MemoryDisk())
     batches: list[bytes] = []
     for records, payload_bytes in sizes:
         batches.append(batch(log.log_end_offset, records=records, payload=bytes(payload_bytes)))
@@ -60,7 +60,7 @@ def test_nothing_is_nothing() -> None:
     log, _ = log_of([(10, 200)] * 2)
     assert log.offsets_at_sizes(20, [1, EVERYTHING], 20) == [(20, 0)] * 2
     assert log.offsets_at_sizes(77, [1], 20) == [(20, 0)]
-    assert open_log(CrashableFiles()).offsets_at_sizes(0, [1], 0) == [(0, 0)]
+    assert open_log(MemoryDisk()).offsets_at_sizes(0, [1], 0) == [(0, 0)]
 
 
 def test_what_aged_out_is_not_counted() -> None:
@@ -71,7 +71,7 @@ def test_what_aged_out_is_not_counted() -> None:
 
 
 def test_a_log_opened_again_tells_the_same() -> None:
-    files = CrashableFiles()
+    files = MemoryDisk()
     log = open_log(files)
     fill(log, 40, records=3, payload=bytes(70))
     asked = (7, [100, 1000, 3000, EVERYTHING], log.log_end_offset)

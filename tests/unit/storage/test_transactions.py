@@ -18,8 +18,8 @@ from minilog_broker.storage.markers import CoordinatorEpoch, Marker, read_marker
 from minilog_broker.storage.producer_state import Accept, ProducerState, recover_producer_state
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.transactions import NOTHING, Finished, PartitionTransactions
-from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, KEY, batch, header, open_log, run_of
+from tests.world.disk import MemoryDisk
 
 
 @dataclass
@@ -136,7 +136,7 @@ def test_a_transaction_without_a_marker_counts_as_aborted_and_hides_nothing_else
 @pytest.mark.parametrize("has_records", [False, True])
 def test_a_cut_that_leaves_an_old_snapshot_opens_no_transaction_that_compaction_removed(*, has_records: bool) -> None:
     """Found by the simulator (seed 48000005): the newer snapshot, which has its end, is above the cut."""
-    log, partition = open_log(CrashableFiles()), PartitionModel()
+    log, partition = open_log(MemoryDisk()), PartitionModel()
     partition.write(1)
     at_one = partition.state.snapshot()
     partition.end((1, True))
@@ -159,7 +159,7 @@ def test_a_cut_that_leaves_an_old_snapshot_opens_no_transaction_that_compaction_
 
 
 def test_a_cut_keeps_what_was_aborted_without_a_marker() -> None:
-    log, partition = open_log(CrashableFiles()), PartitionModel()
+    log, partition = open_log(MemoryDisk()), PartitionModel()
     for producer_id in (1, 2, 3):
         partition.write(producer_id)
     partition.end((3, False))
@@ -316,7 +316,7 @@ def test_a_read_looks_no_further_than_its_range() -> None:
 
 
 def test_all_is_rebuilt_from_the_log_where_the_snapshot_is_old_or_damaged() -> None:
-    files = CrashableFiles()
+    files = MemoryDisk()
     log = open_log(files, settings=LogSettings(segment_bytes=300))
     partition = PartitionModel()
     partition.write(1)
@@ -359,7 +359,7 @@ def test_a_snapshot_that_says_more_than_it_has_is_refused() -> None:
 
 
 def test_retention_leaves_what_a_transaction_still_needs() -> None:
-    log = open_log(CrashableFiles(), settings=LogSettings(segment_bytes=200, retention_bytes=0))
+    log = open_log(MemoryDisk(), settings=LogSettings(segment_bytes=200, retention_bytes=0))
     for offset in range(10):
         log.append(run_of([batch(offset, payload=bytes(40))]))
     log.flush()
@@ -372,7 +372,7 @@ def test_retention_leaves_what_a_transaction_still_needs() -> None:
 
 def test_a_transaction_whose_marker_was_deleted_with_it_is_not_open_after_a_restart() -> None:
     """Its snapshot is older than what retention took: open there for ever, it would hold up every reader."""
-    log = open_log(CrashableFiles(), settings=LogSettings(segment_bytes=200, retention_bytes=0))
+    log = open_log(MemoryDisk(), settings=LogSettings(segment_bytes=200, retention_bytes=0))
     partition = PartitionModel()
     partition.write(7)
     partition.write(8, transactional=False)

@@ -18,8 +18,8 @@ from minilog_broker.storage.producer_state import ProducerState, recover_produce
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.record_batch.batches import NOW_US
 from tests.unit.storage.compaction.keyed_logs import KEY, LARGE_BUFFER_BYTES, UNTYPED, KeyedLog, read
-from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import DIRECTORY, batch, contents, run_of
+from tests.world.disk import MemoryDisk, PowerLoss
 
 SETTINGS = LogSettings(segment_bytes=2_000, index_interval_bytes=500)
 LUCK = 2  # seeds of what a crash loses
@@ -44,7 +44,7 @@ def written(chance: Random, batches: int = 24) -> KeyedLog:
     return log
 
 
-def open_log(files: CrashableFiles, *, create: bool = False) -> Log:
+def open_log(files: MemoryDisk, *, create: bool = False) -> Log:
     if create:
         files.make_dir("/data")
         files.fsync_dir("/")
@@ -57,7 +57,7 @@ def state_of(log: Log) -> ProducerState:
     return state
 
 
-def stored(files: CrashableFiles, log: KeyedLog) -> Log:
+def stored(files: MemoryDisk, log: KeyedLog) -> Log:
     """The log on a disk, all durable and committed."""
     on_disk = open_log(files, create=True)
     refill(on_disk, log)
@@ -72,7 +72,7 @@ def refill(on_disk: Log, log: KeyedLog) -> None:
     on_disk.write_checkpoint()
 
 
-def carry_out(files: CrashableFiles, log: Log, state: ProducerState, *, buffer_bytes: int = LARGE_BUFFER_BYTES) -> int:
+def carry_out(files: MemoryDisk, log: Log, state: ProducerState, *, buffer_bytes: int = LARGE_BUFFER_BYTES) -> int:
     """Carry out the point that the log has begun. Returns the number of replacements."""
     aborted = frozenset(state.transactions.aborted_within(0, log.compaction.begun.clean_to))
     point = log.compaction.begun
@@ -85,7 +85,7 @@ def carry_out(files: CrashableFiles, log: Log, state: ProducerState, *, buffer_b
     return count
 
 
-def compact(files: CrashableFiles, log: Log, point: CompactionPoint) -> None:
+def compact(files: MemoryDisk, log: Log, point: CompactionPoint) -> None:
     state = state_of(log)
     log.begin_compaction(point, log.log_end_offset, state.snapshot())
     carry_out(files, log, state)
@@ -99,7 +99,7 @@ def ends(log: Log) -> list[int]:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("buffer_bytes", [LARGE_BUFFER_BYTES, 40])
 def test_a_log_that_is_cleaned_twice_has_the_records_that_the_rule_keeps(seed: int, buffer_bytes: int) -> None:
-    files, expected = CrashableFiles(Random(seed)), written(Random(seed))
+    files, expected = MemoryDisk(Random(seed)), written(Random(seed))
     log = stored(files, expected)
     middle = ends(log)[len(ends(log)) // 2]
     for point in (CompactionPoint(middle, 0), CompactionPoint(ends(log)[-1], middle)):
@@ -113,7 +113,7 @@ def test_a_log_that_is_cleaned_twice_has_the_records_that_the_rule_keeps(seed: i
 
 
 def test_a_point_within_the_active_segment_seals_it_first() -> None:
-    files, expected = CrashableFiles(Random(1)), written(Random(1))
+    files, expected = MemoryDisk(Random(1)), written(Random(1))
     log = stored(files, expected)
     compact(files, log, CompactionPoint(log.log_end_offset, 0))
     assert log.sealed_end_offset == log.log_end_offset
@@ -122,7 +122,7 @@ def test_a_point_within_the_active_segment_seals_it_first() -> None:
 
 def test_a_cut_that_opens_a_sealed_segment_ends_no_cleaning_before_it_is_sealed_again() -> None:
     """Found by the simulator (seed 48100265): the cleaning passed over the open segment, and was done."""
-    files, expected = CrashableFiles(Random(1)), written(Random(1))
+    files, expected = MemoryDisk(Random(1)), written(Random(1))
     log, end = stored(files, expected), expected.end
     log.begin_compaction(CompactionPoint(end, 0), end, state_of(log).snapshot())
     log.append(run_of([batch(end, epoch=decode_header(expected.batches[-1]).partition_leader_epoch)]))
@@ -137,7 +137,7 @@ def test_a_cut_that_opens_a_sealed_segment_ends_no_cleaning_before_it_is_sealed_
 
 
 def test_a_second_cleaning_of_the_same_point_writes_nothing() -> None:
-    files = CrashableFiles(Random(1))
+    files = MemoryDisk(Random(1))
     log = stored(files, written(Random(1)))
     compact(files, log, CompactionPoint(ends(log)[-1], 0))
     before = contents(log)
@@ -148,20 +148,20 @@ def test_a_second_cleaning_of_the_same_point_writes_nothing() -> None:
     assert read(contents(log)) == read(before)
 
 
-def crashes(seed: int, point: CompactionPoint) -> Iterator[tuple[CrashableFiles, int]]:
+def crashes(seed: int, point: CompactionPoint) -> Iterator[tuple[MemoryDisk, int]]:
     """The disk after a crash in the middle of each step of a compaction."""
     step, is_over = 0, False
     while not is_over:
         for luck in range(LUCK):
-            files = CrashableFiles(Random(luck))
+            files = MemoryDisk(Random(luck))
             log = stored(files, written(Random(seed), FEW))
             state = state_of(log)
-            files.crash_after(step)
+            files.die_after(step, PowerLoss)
             try:
                 log.begin_compaction(point, log.log_end_offset, state.snapshot())
                 carry_out(files, log, state)
             except PowerLoss:
-                files.crash()
+                files.lose_power()
                 yield files, step
                 continue
             is_over = True
@@ -171,7 +171,7 @@ def crashes(seed: int, point: CompactionPoint) -> Iterator[tuple[CrashableFiles,
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_crash_at_any_step_shows_no_older_record_and_loses_no_newest_one(seed: int) -> None:
     expected = written(Random(seed), FEW)
-    bounds = ends(stored(CrashableFiles(Random(0)), expected))
+    bounds = ends(stored(MemoryDisk(Random(0)), expected))
     point = CompactionPoint(bounds[-1], bounds[-2])
     whole = {record.offset for record in expected.records}
     stay = {record.offset for record in expected.survivors(point.clean_to, point.deletes_before)}
@@ -203,7 +203,7 @@ def test_a_crash_at_any_step_shows_no_older_record_and_loses_no_newest_one(seed:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_producer_whose_records_went_is_known_after_a_crash_at_any_step(seed: int) -> None:
-    log = stored(CrashableFiles(Random(0)), written(Random(seed), FEW))
+    log = stored(MemoryDisk(Random(0)), written(Random(seed), FEW))
     before = state_of(log)
     point = CompactionPoint(ends(log)[-1], ends(log)[-1])
     for files, step in crashes(seed, point):
@@ -213,7 +213,7 @@ def test_a_producer_whose_records_went_is_known_after_a_crash_at_any_step(seed: 
 
 
 def test_the_next_point_needs_its_share_of_dirty_bytes() -> None:
-    files = CrashableFiles(Random(1))
+    files = MemoryDisk(Random(1))
     log = stored(files, written(Random(1)))
     settings = CompactionSettings(min_dirty_ratio=0.5, min_lag_us=0, max_lag_us=None)
     assert next_clean_to(log, settings, None) == ends(log)[-1], "all of it is dirty"
@@ -226,7 +226,7 @@ def test_the_next_point_needs_its_share_of_dirty_bytes() -> None:
 
 
 def test_lags_hold_a_cleaning_back_and_ask_for_one() -> None:
-    log = stored(CrashableFiles(Random(1)), written(Random(1)))
+    log = stored(MemoryDisk(Random(1)), written(Random(1)))
     young = CompactionSettings(min_dirty_ratio=0.0, min_lag_us=1_000, max_lag_us=None)
     assert next_clean_to(log, young, NOW_US) is None
     assert next_clean_to(log, young, None) is None, "no trusted clock: no record is old enough"
@@ -239,14 +239,14 @@ def test_lags_hold_a_cleaning_back_and_ask_for_one() -> None:
 
 def test_a_point_above_the_last_stable_offset_is_not_begun() -> None:
     """The core lowers it when a cut begins, and the disk may still have the command in its queue."""
-    log = stored(CrashableFiles(Random(1)), written(Random(1)))
+    log = stored(MemoryDisk(Random(1)), written(Random(1)))
     log.set_high_watermark(log.log_end_offset, 3)
     log.begin_compaction(CompactionPoint(4, 0), log.log_end_offset, b"")
     assert log.compaction.begun == CompactionPoint()
 
 
 def test_a_log_that_begins_anew_has_begun_no_compaction() -> None:
-    files = CrashableFiles(Random(1))
+    files = MemoryDisk(Random(1))
     log = stored(files, written(Random(1)))
     compact(files, log, CompactionPoint(ends(log)[-1], 0))
     begun, begins = log.compaction.begun, log.begins
@@ -259,7 +259,7 @@ def test_a_log_that_begins_anew_has_begun_no_compaction() -> None:
 
 
 def test_a_cleaning_ends_though_the_next_point_has_begun_meanwhile() -> None:
-    files, expected = CrashableFiles(Random(1)), written(Random(1))
+    files, expected = MemoryDisk(Random(1)), written(Random(1))
     log = stored(files, expected)
     state, bounds = state_of(log), ends(log)
     first, second = CompactionPoint(bounds[0], 0), CompactionPoint(bounds[-1], 0)
@@ -276,7 +276,7 @@ def test_a_cleaning_ends_though_the_next_point_has_begun_meanwhile() -> None:
 
 
 def test_a_disk_that_is_full_in_the_middle_leaves_the_log_as_it_was() -> None:
-    files, expected = CrashableFiles(Random(1)), written(Random(1))
+    files, expected = MemoryDisk(Random(1)), written(Random(1))
     log = stored(files, expected)
     state, before = state_of(log), contents(log)
     log.begin_compaction(CompactionPoint(ends(log)[-1], 0), log.log_end_offset, state.snapshot())
@@ -292,7 +292,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_the_log_as_it_was() -> None:
 
 def test_a_cleaning_rests_behind_each_piece_of_the_table_and_each_group_of_segments() -> None:
     """So a large copy holds up no other one for longer than its turn."""
-    files, expected = CrashableFiles(Random(1)), written(Random(1))
+    files, expected = MemoryDisk(Random(1)), written(Random(1))
     log = stored(files, expected)
     point = CompactionPoint(ends(log)[-1], 0)
     log.begin_compaction(point, log.log_end_offset, state_of(log).snapshot())

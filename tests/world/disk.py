@@ -2,8 +2,8 @@
 
 Each write and each change of a name is pending until it is synced. When the machine loses power, any part of the
 pending names survives, and of each file's pending writes the first few, the next one torn; on a disk that writes
-`out_of_order`, any of them, each whole or torn. When only the process dies nothing is lost. A `Death` is raised in the
-middle of a change where `die_after` was set.
+`out_of_order`, any of them, each whole or torn. Who does not say how it writes gets either, drawn for each file. When
+only the process dies nothing is lost. A `Death` is raised in the middle of a change where `die_after` was set.
 """
 
 from __future__ import annotations
@@ -102,9 +102,11 @@ class Inode:
             _apply(self.durable, write)
         self.pending.clear()
 
-    def lose_power(self, rng: random.Random, *, out_of_order: bool = False) -> None:
-        """What of this file is on the disk."""
-        if out_of_order:
+    def lose_power(self, rng: random.Random | None, *, out_of_order: bool | None) -> None:
+        """What of this file is on the disk; without `rng` only what was synced."""
+        if rng is None:
+            pass
+        elif rng.random() < 0.5 if out_of_order is None else out_of_order:
             for write in self.pending:
                 drawn = rng.random()
                 if drawn < 0.6:
@@ -130,12 +132,12 @@ class Inode:
             _apply(self.durable, (position, part + zeros))
 
 
-class SimulatedFile:
+class DiskFile:
     """An open file of one process."""
 
     __slots__ = ("_disk", "_inode", "_life", "_locks", "_open", "_path")
 
-    def __init__(self, disk: SimulatedDisk, inode: Inode, path: str, *, locks: bool = False) -> None:
+    def __init__(self, disk: MemoryDisk, inode: Inode, path: str, *, locks: bool = False) -> None:
         self._disk = disk
         self._inode = inode
         self._path = path
@@ -212,7 +214,7 @@ class SimulatedFile:
         self._open = False
 
 
-class SimulatedDisk:
+class MemoryDisk:
     """See the module's text. A FileSystem of minilog_broker.storage.files; the root `/` is there.
 
     `failures`: (operation, part of the path, errno), each met once. `full_parts`: writes that make a file longer fail
@@ -221,8 +223,8 @@ class SimulatedDisk:
     segments' names, synced or not, and what befell content otherwise than by a write.
     """
 
-    def __init__(self, rng: random.Random, *, out_of_order: bool = False) -> None:
-        self.random = rng
+    def __init__(self, rng: random.Random | None = None, *, out_of_order: bool | None = None) -> None:
+        self.random = rng or random.Random(0)
         self.out_of_order = out_of_order
         self.life = 0
         self.changes = 0
@@ -278,6 +280,16 @@ class SimulatedDisk:
                 inode.lose_power(self.random, out_of_order=self.out_of_order)
         self.end_process()
 
+    def lose_unsynced(self) -> None:
+        """Power is lost, and with it all that was not synced."""
+        self.renames += 1
+        self.names = dict(self._durable)
+        self._pending.clear()
+        for inode in self.names.values():
+            if inode is not None:
+                inode.lose_power(None, out_of_order=None)
+        self.end_process()
+
     def end_process(self) -> None:
         """The process dies, the machine does not: nothing is lost, but what a failed sync left only in memory."""
         self.life += 1
@@ -303,10 +315,21 @@ class SimulatedDisk:
         self.names, self._durable = {"/": None}, {"/": None}
         self._pending.clear()
 
-    def content(self, path: str) -> bytes:
+    def copy(self) -> MemoryDisk:
+        """Another disk with the same names and bytes, all of them durable."""
+        copy = MemoryDisk(self.random, out_of_order=self.out_of_order)
+        inodes = {id(inode): Inode(bytes(inode.live)) for inode in self.names.values() if inode is not None}
+        copy.names = {path: None if inode is None else inodes[id(inode)] for path, inode in self.names.items()}
+        copy._durable = dict(copy.names)
+        return copy
+
+    def _inode(self, path: str) -> Inode:
         inode = self.names[path]
-        assert inode is not None
-        return bytes(inode.live)
+        assert inode is not None, f"{path} is a directory"
+        return inode
+
+    def content(self, path: str) -> bytes:
+        return bytes(self._inode(path).live)
 
     def durable_content(self, path: str) -> bytes | None:
         """What of the file would survive a loss of power now, at the least; None where its name would not."""
@@ -334,14 +357,31 @@ class SimulatedDisk:
 
     def flip_bit(self, path: str, position: int, bit: int) -> None:
         """A bit of the file is not what was written, in the page cache and on the disk."""
-        inode = self.names[path]
-        assert inode is not None
+        inode = self._inode(path)
         inode.sync()
         self.renames += 1
         self.flips.append((path, inode, position))
         inode.live_from, inode.durable_from = min(inode.live_from, position), min(inode.durable_from, position)
         inode.live[position] ^= 1 << bit
         inode.durable[position] ^= 1 << bit
+
+    def damage(self, path: str, position: int, data: bytes) -> None:
+        """Bytes are not what was written, in the page cache and on the disk."""
+        inode = self._inode(path)
+        inode.write((position, data))
+        inode.sync()
+
+    def cut(self, path: str, size_bytes: int) -> None:
+        """The file is shorter than it was written."""
+        inode = self._inode(path)
+        inode.write((size_bytes, None))
+        inode.sync()
+
+    def lose(self, path: str) -> None:
+        """A file is gone."""
+        self.renames += 1
+        del self.names[path]
+        self._durable.pop(path, None)
 
     # -- failing
 
@@ -381,7 +421,7 @@ class SimulatedDisk:
         if not self.passes(operation, path):
             self.interrupt(path)
 
-    def get_cold(self, share: float, seed: object) -> None:
+    def get_cold(self, share: float, seed: object = 0) -> None:
         """Of the reads so many have to wait from now on."""
         self.cold_share, self._cold_chance = share, random.Random(f"cold {seed}")
 
@@ -416,21 +456,19 @@ class SimulatedDisk:
     def open(self, path: str, *, create: bool = False) -> File:
         return self._open(path, create=create)
 
-    def _open(self, path: str, *, create: bool, locks: bool = False) -> SimulatedFile:
+    def _open(self, path: str, *, create: bool, locks: bool = False) -> DiskFile:
         if path not in self.names:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             if path.count("/") > 1 and path.rpartition("/")[0] not in self.names:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", path)
             self._change_names("open", path, {path: (True, Inode())})
-        inode = self.names[path]
-        assert inode is not None, f"{path} is a directory"
-        return SimulatedFile(self, inode, path, locks=locks)
+        inode = self._inode(path)
+        return DiskFile(self, inode, path, locks=locks)
 
     def lock(self, path: str) -> File | None:
         file = self._open(path, create=True, locks=True)
-        inode = self.names[path]
-        assert inode is not None
+        inode = self._inode(path)
         if inode.locked:
             return None
         inode.locked = True

@@ -1,0 +1,4 @@
+"""One world under all tests without processes: cores and shells run on it, driven by hand, by histories, or by a seed.
+
+disk.py    a disk in memory that loses, tears, fails and rots
+"""
