@@ -11,7 +11,7 @@ import pytest
 
 from minilog import Admin, Consumer, NewTopic, TopicPartition
 from minilog.errors import GroupMaxSizeReached, InvalidArgument, StaleMemberEpoch, UnknownMemberId, UnsupportedAssignor
-from minilog.limits import MAX_SUBSCRIBED_TOPICS
+from minilog.limits import MAX_SUBSCRIBED_TOPICS, MAX_SUBSCRIPTION_BYTES
 from tests.cluster import Cluster, running_cluster
 
 TOPIC, OTHER = "wanted", "not-subscribed"
@@ -71,11 +71,23 @@ def test_an_assignor_that_no_broker_has_is_refused_with_those_that_there_are(clu
             wait_for(modest, PARTITIONS)
 
 
-def test_a_member_that_subscribes_to_ten_thousand_topics_reads_the_one_that_is_there(cluster: Cluster) -> None:
-    absent = [f"absent-{number}" for number in range(MAX_SUBSCRIBED_TOPICS - 1)]
-    with member(cluster, "many") as asking:
+def test_a_member_that_subscribes_to_four_thousand_topics_reads_those_that_are_there(cluster: Cluster) -> None:
+    """Also one that is created later, of a name that the coordinator has not kept."""
+    absent = [f"absent-{number}" for number in range(4_000)]
+    with member(cluster, "many") as asking, Admin(cluster.client) as admin:
         asking.subscribe([TOPIC, *absent])
         wait_for(asking, PARTITIONS, within_s=60.0)
+        [described] = admin.describe_group("many").members
+        assert described.topics == [TOPIC]
+        admin.create_topics([NewTopic(absent[7], 2, replication_factor=1)])
+        wait_for(asking, PARTITIONS + 2, within_s=60.0)
+
+
+def test_a_member_whose_subscription_is_too_long_is_refused_with_what_to_do(cluster: Cluster) -> None:
+    with member(cluster, "long") as asking:
+        asking.subscribe([TOPIC, *(f"{number}-{'x' * 200}" for number in range(400))])
+        with pytest.raises(InvalidArgument, match=f"at most {MAX_SUBSCRIPTION_BYTES} bytes.*several groups"):
+            wait_for(asking, PARTITIONS, within_s=60.0)
 
 
 def test_a_member_that_subscribes_to_more_topics_is_refused_with_the_limit(cluster: Cluster) -> None:

@@ -17,6 +17,7 @@
     the coordinator confirms nothing for     the member doubts that it still coordinates, and has the driver ask
     half a heartbeat interval
     the coordinator fences the member        the same
+    the coordinator asks for names           the next message has the subscription: a topic of it may exist by now
     no poll for max.poll.interval.ms         the same, and the member leaves. Other members get its partitions
 
 The member counts its session from the time when it sent the last confirmed message. The coordinator counts from the
@@ -312,6 +313,8 @@ class MemberCore:
         self.heartbeat_ms = response.heartbeat_interval_ms or self.heartbeat_ms
         self._session_ms = response.session_timeout_ms
         self._confirmed(response.confirmed_number)
+        if response.names_wanted and self._state in (MemberState.JOINING, MemberState.IN):
+            self._subscribe_on_stream = True
         if response.HasField("assignment") and self._state in (MemberState.JOINING, MemberState.IN):
             self._state = MemberState.IN
             partitions = frozenset(map(PartitionKey.of, response.assignment.partitions))
@@ -450,4 +453,5 @@ class MemberCore:
             rack_id=settings.rack,
             rebalance_timeout_ms=settings.max_poll_interval_ms,
             assignor=settings.assignor,
+            names_again=True,
         )

@@ -1,6 +1,6 @@
 """The keys of quotas, and whom one is of. Pure.
 
-    producer_byte_rate        bytes a second   that it produces
+    producer_byte_rate        bytes a second   that it produces, and of its members' long subscriptions
     consumer_byte_rate        bytes a second   that it fetches
     request_rate              a second         calls, refused ones too, and messages of its streams
     controller_mutation_rate  a second         partitions that it creates, adds or deletes

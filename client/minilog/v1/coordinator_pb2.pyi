@@ -1586,6 +1586,7 @@ class MemberSubscription(_message.Message):
     RACK_ID_FIELD_NUMBER: _builtins.int
     REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     ASSIGNOR_FIELD_NUMBER: _builtins.int
+    NAMES_AGAIN_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     """Of a static member: the name that outlives its processes. Empty: there is none."""
     rack_id: _builtins.str
@@ -1593,6 +1594,10 @@ class MemberSubscription(_message.Message):
     """How long the member may take to give partitions back, before it is fenced."""
     assignor: _builtins.str
     """Empty: the first of the broker's."""
+    names_again: _builtins.bool
+    """The member names its topics again when it is asked (MemberResponse.names_wanted). Of a member that does not, the
+    coordinator also keeps the names that are no topics.
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1603,10 +1608,11 @@ class MemberSubscription(_message.Message):
         rack_id: _builtins.str = ...,
         rebalance_timeout_ms: _builtins.int = ...,
         assignor: _builtins.str = ...,
+        names_again: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "instance_id", b"instance_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "instance_id", b"instance_id", "names_again", b"names_again", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1623,6 +1629,7 @@ class MemberResponse(_message.Message):
     CONFIRMED_NUMBER_FIELD_NUMBER: _builtins.int
     ASSIGNMENT_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    NAMES_WANTED_FIELD_NUMBER: _builtins.int
     member_epoch: _builtins.int
     """The number of the member's assignment; -1 or -2: it has left."""
     heartbeat_interval_ms: _builtins.int
@@ -1632,6 +1639,10 @@ class MemberResponse(_message.Message):
     committed has shown.
     """
     coordinator_epoch: _builtins.int
+    names_wanted: _builtins.bool
+    """There are topics that there were not. The member named some that were none, and they were not kept: its next message,
+    sent at once, has its subscription.
+    """
     @_builtins.property
     def error(self) -> _common_pb2.Error:
         """The stream ends behind it. UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH: the member holds nothing any more, and may
@@ -1652,10 +1663,11 @@ class MemberResponse(_message.Message):
         confirmed_number: _builtins.int = ...,
         assignment: Global___MemberAssignment | None = ...,
         coordinator_epoch: _builtins.int = ...,
+        names_wanted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "confirmed_number", b"confirmed_number", "coordinator_epoch", b"coordinator_epoch", "error", b"error", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "session_timeout_ms", b"session_timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "confirmed_number", b"confirmed_number", "coordinator_epoch", b"coordinator_epoch", "error", b"error", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "names_wanted", b"names_wanted", "session_timeout_ms", b"session_timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__assignment: _TypeAlias = _typing.Literal["assignment"]  # noqa: Y015
     _WhichOneofArgType__assignment: _TypeAlias = _typing.Literal["_assignment", b"_assignment"]  # noqa: Y015

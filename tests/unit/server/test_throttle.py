@@ -11,7 +11,7 @@ import pytest
 from minilog.errors import ResourceExhausted
 from minilog.record_batch.header import Buffer
 from minilog.security.quota_keys import PRODUCER_BYTE_RATE, REQUEST_RATE
-from minilog.stream_messages import FETCH, PRODUCE
+from minilog.stream_messages import FETCH, MEMBER, PRODUCE
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import ANONYMOUS, USER, Principal
@@ -52,8 +52,8 @@ def time_s() -> float:
 class Wire:
     """The carrier of a stream whose client has sent one message, and takes all that is written."""
 
-    def __init__(self) -> None:
-        self.coming = [bytes(SIZE)]
+    def __init__(self, size: int) -> None:
+        self.coming = [bytes(size)]
 
     async def read(self) -> bytes:
         if not self.coming:
@@ -68,8 +68,8 @@ async def as_it_is(content: Buffer) -> Any:
     return content
 
 
-def stream_of(caller: Caller, flow: Flow) -> ClientStream:
-    return ClientStream(Wire(), flow.of("peer"), flow, as_it_is, lambda content: (content,), caller)
+def stream_of(caller: Caller, flow: Flow, size: int = SIZE) -> ClientStream:
+    return ClientStream(Wire(size), flow.of("peer"), flow, as_it_is, lambda content: (content,), caller)
 
 
 def a_flow() -> Flow:
@@ -127,6 +127,19 @@ class TestBytes:
             stream = stream_of(caller, flow)
             await anext(stream.received())
             assert 50 <= time_s() < 51
+
+        run(scenario())
+
+    @pytest.mark.parametrize(("size", "waits"), [(4 << 10, False), (SIZE, True)])
+    def test_a_large_subscription_is_charged_as_what_is_produced_and_a_heartbeat_is_not(
+        self, size: int, *, waits: bool
+    ) -> None:
+        async def scenario() -> None:
+            rules, flow = policy(producer_byte_rate=RATE), a_flow()
+            caller = Caller(ALICE, "h", MEMBER.path, rules)
+            caller.charge(PRODUCER_BYTE_RATE, RATE * (WINDOW_S + 50))
+            await anext(stream_of(caller, flow, size).received())
+            assert (50 <= time_s() < 51) if waits else time_s() < 0.1
 
         run(scenario())
 

@@ -93,6 +93,7 @@ class _Volatile:
     settled_ms: dict[str, float] = field(default_factory=dict)
     seen: dict[str, Mapping[str, membership.KnownTopic]] = field(default_factory=dict)
     look_ms: float = math.inf
+    has_new_topics: bool = False  # since the last look
 
 
 class Members:
@@ -129,6 +130,7 @@ class Members:
 
     def request(self, stream: object, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment) -> None:
         """Take a message of a stream. Raises a MinilogError, which ends the stream."""
+        check_names(request)
         log_end = self._table.end_offset
         presence = self._now.of_stream.get(stream)
         if presence is None:
@@ -151,7 +153,6 @@ class Members:
     def _open(self, stream: object, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment) -> Presence:
         """The first message of a stream."""
         group, member_id = request.group_id, request.member_id
-        check_names(request)
         former = self._table.get(GroupKey(group, part=Part.MEMBER, member_id=member_id))
         if isinstance(former, Member) and not former.is_of(speaker.principal):
             raise _unknown(group, member_id)
@@ -212,6 +213,7 @@ class Members:
         view.apply(changes)
         presence = self._add(self._presence(view.name, member_id) or Presence(view.name, member_id, now.ms), member)
         presence.joins_as, presence.pushed_epoch, presence.farewell = member, 0, None
+        presence.lacks_names = _lacks_names(request, member)
         presence.revoking_since_ms = math.inf
         self._unsettle(view.name, now, wants_target=before is None or asks_for(before) != asks_for(member))
         return presence
@@ -236,7 +238,8 @@ class Members:
         return presence
 
     def _member(self, request: coordinator_pb2.MemberRequest, speaker: Speaker) -> Member:
-        return member_of(request, speaker.host, speaker.principal if self._around.allows_principals() else "")
+        principal = speaker.principal if self._around.allows_principals() else ""
+        return member_of(request, speaker.host, principal, lambda name: self._around.topics.find(name) is not None)
 
     def _carry_out(
         self, presence: Presence, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment
@@ -266,6 +269,7 @@ class Members:
     ) -> None:
         before = self._table.get(GroupKey(presence.group, part=Part.MEMBER, member_id=presence.member_id))
         member = self._member(request, speaker)
+        presence.lacks_names = _lacks_names(request, member)
         if not isinstance(before, Member) or before == member:
             return
         self._check_assignor(member.assignor)
@@ -318,7 +322,9 @@ class Members:
     # -- what is decided without a word of theirs
 
     def topics_changed(self, now: Moment) -> None:
-        """Topics were created, got partitions, or were deleted."""
+        """Topics were created, got partitions, or were deleted. The next look asks members for names that were no
+        topics before: many topics may come one by one."""
+        self._now.has_new_topics = True
         for group, seen in self._now.seen.items():
             if membership.seen_topics(self._view(group), self._around.topics) != seen:
                 self._unsettle(group, now, wants_target=True)
@@ -344,6 +350,7 @@ class Members:
         self._look_from(now)
         if self._now.heartbeats:
             self._try([_PROOF])
+        self._ask_for_names()
         farewells: dict[str, dict[str, coordinator_pb2.MemberResponse]] = defaultdict(dict)
         for presence in self._now.presences:
             presence.heard_ms = excused(presence.heard_ms, delay_ms, now.ms)
@@ -357,6 +364,17 @@ class Members:
                 self._remove(group, every, now)
             except MinilogError:
                 return  # the next look tries again; or the term is over
+
+    def _ask_for_names(self) -> None:
+        if not self._now.has_new_topics:
+            return
+        self._now.has_new_topics = False
+        for presence in self._now.presences:
+            if presence.lacks_names and presence.stream is not None and presence.farewell is None:
+                presence.lacks_names = False  # until it has named them
+                question = self._plain(presence, presence.pushed_epoch)
+                question.names_wanted = True
+                self._around.answer(presence.stream, question)
 
     def _overdue(self, presence: Presence, now_ms: float) -> MinilogError | None:
         timeout_ms = self._settings.session_timeout_ms
@@ -505,6 +523,10 @@ class Members:
                 f"there is no assignor '{name}' (group.remote.assignor): the brokers have "
                 f"{', '.join(self._settings.assignors)} (group.consumer.assignors)"
             )
+
+
+def _lacks_names(request: coordinator_pb2.MemberRequest, member: Member) -> bool:
+    return len(member.topics) < len(set(request.subscription.topics))
 
 
 def _held_key(group: str, member_id: str) -> GroupKey:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
 from minilog.errors import InvalidArgument
+from minilog.limits import MAX_SUBSCRIPTION_BYTES
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.groups.records import Member
 
@@ -20,7 +21,7 @@ LOOKS_PER_HEARTBEAT = 4
 MOST_HEARTBEATS_PER_S = 100  # of one group: a heartbeat takes its coordinator 0.1 to 0.2 ms
 LEAST_HEARTBEATS_PER_SESSION = 4  # a member fences itself two before the end: it has half of its session
 MAX_MEMBER_ID_CHARACTERS = 64  # a UUID in any spelling
-MAX_NAME_CHARACTERS = 255  # of an instance id, a rack
+MAX_NAME_CHARACTERS = 255  # of an instance id, a rack, a client id
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Presence:
 
     `joins_as`: it has joined, and that is not committed. The coordinator pushes nothing until then, since an assignment
     that is committed sooner belongs to its life before. `farewell`: the last message to it, sent when its end is
-    committed.
+    committed. `lacks_names`: it named topics that do not exist, and can name them again.
     """
 
     group: str
@@ -71,6 +72,7 @@ class Presence:
     revoking_since_ms: float = math.inf
     farewell: coordinator_pb2.MemberResponse | None = None
     unconfirmed: Heartbeat | None = None
+    lacks_names: bool = False
 
 
 class Presences:
@@ -154,11 +156,15 @@ def asks_for(member: Member) -> tuple[object, ...]:
     return member.topics, member.rack, member.assignor, member.instance_id
 
 
-def member_of(request: coordinator_pb2.MemberRequest, host: str, principal: str) -> Member:
-    """What a member says of itself."""
+def member_of(
+    request: coordinator_pb2.MemberRequest, host: str, principal: str, exists: Callable[[str], bool]
+) -> Member:
+    """What is kept of what a member says of itself: of the names only those of topics, if it can name the others
+    again."""
     wanted = request.subscription
+    names = sorted(set(wanted.topics))
     return Member(
-        tuple(sorted(set(wanted.topics))),
+        tuple(filter(exists, names) if wanted.names_again else names),
         wanted.instance_id,
         wanted.rack_id,
         wanted.assignor,
@@ -173,7 +179,20 @@ def check_names(request: coordinator_pb2.MemberRequest) -> None:
     """Raises InvalidArgument."""
     if not 1 <= len(request.member_id) <= MAX_MEMBER_ID_CHARACTERS:
         raise InvalidArgument(f"a member id has 1 to {MAX_MEMBER_ID_CHARACTERS} characters: it is a UUID")
+    if not request.HasField("subscription"):
+        return
     wanted = request.subscription
-    for what, name in (("an instance id", wanted.instance_id), ("a rack", wanted.rack_id)):
+    names = (
+        ("an instance id", wanted.instance_id),
+        ("a rack", wanted.rack_id),
+        ("a client.id", request.client.client_id),
+    )
+    for what, name in names:
         if len(name) > MAX_NAME_CHARACTERS:
             raise InvalidArgument(f"{what} has at most {MAX_NAME_CHARACTERS} characters, this one has {len(name)}")
+    if (size_bytes := wanted.ByteSize()) > MAX_SUBSCRIPTION_BYTES:
+        raise InvalidArgument(
+            f"the subscription of a member of a group has at most {MAX_SUBSCRIPTION_BYTES} bytes, and this one of "
+            f"{len(wanted.topics)} topics has {size_bytes}: share the topics out among several groups, or give them "
+            "shorter names"
+        )

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from minilog.errors import MinilogError, UnknownTopicId, wire_error
+from minilog.errors import InvalidArgument, MinilogError, UnknownTopicId, wire_error
+from minilog.limits import MAX_QUEUE_TOPICS
 from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, Moment, RecordsExpired
@@ -123,7 +124,7 @@ class Leasing:
     # -- calls
 
     def lease(self, ticket: object, request: queue_pb2.LeaseRequest, now: Moment, principal: str) -> None:
-        """Answer the call now, or let it wait. Raises UnknownTopicId, and what writing raises."""
+        """Answer the call now, or let it wait. Raises InvalidArgument, UnknownTopicId, and what writing raises."""
         call = WaitingLease(ticket, request, now.ms, now.ms + request.max_wait_ms, principal)
         self._begin_queue(request)
         if self._around.is_busy() and request.max_wait_ms:
@@ -140,10 +141,15 @@ class Leasing:
             self._calls.over(call)
 
     def _begin_queue(self, request: queue_pb2.LeaseRequest) -> None:
-        """Note the topics that the queue has from now on."""
+        """Note the topics that the queue has from now on. Raises InvalidArgument, UnknownTopicId."""
         queue = self._view.queue(request.queue)
         new = [topic_id for topic_id in request.topic_ids if topic_id not in queue.topics]
         counts = {topic_id: self._view.existing_topic(topic_id) for topic_id in new}
+        if new and len(queue.topics) + len(new) > MAX_QUEUE_TOPICS:
+            raise InvalidArgument(
+                f"queue '{request.queue}' has {len(queue.topics)} topics, and a queue has at most {MAX_QUEUE_TOPICS}: "
+                "use another queue for the others. A topic leaves a queue when it is deleted"
+            )
         if new:
             self._around.write([Change(QueueKey(request.queue), Queue(queue.settings, {**queue.topics, **counts}))])
 

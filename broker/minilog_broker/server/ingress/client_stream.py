@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 from minilog.record_batch.header import Buffer
 from minilog.security.quota_keys import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_RATE
-from minilog.stream_messages import FETCH, PRODUCE
+from minilog.stream_messages import FETCH, MEMBER, PRODUCE
 from minilog.tracing import StreamSpans
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.ingress.throttle import has_quotas
@@ -21,6 +21,7 @@ from minilog_broker.server.runtime.turns import Turns
 
 PEER_SERVICES = frozenset({"minilog.v1.PeerService", "minilog.v1.MarkerService"})
 """The services that brokers call on each other."""
+_FREE_BYTES = 4 << 10  # of a member's message: heartbeats and most subscriptions, which debts of a producer never delay
 _COPIES = 2  # copies of a message in a write: the serialized one, and the carrier's
 LARGE_BYTES = 2 << 20  # composing or parsing this holds the loop for some milliseconds; a message has up to 4 MiB
 Parse: TypeAlias = Callable[[Buffer], Awaitable[Any]]
@@ -90,7 +91,10 @@ class ClientStream:
 
     async def _charge(self, size_bytes: int) -> None:
         """Charge a message that has come. Others of the same principal may be before it. Raises ResourceExhausted."""
-        for key in self._quotas():
+        keys = self._quotas()
+        if self.caller.path == MEMBER.path and size_bytes > _FREE_BYTES:
+            keys = (*keys, PRODUCER_BYTE_RATE)  # its coordinator writes it into its log
+        for key in keys:
             amount = size_bytes if key == PRODUCER_BYTE_RATE else 1
             await self._flow.throttle.pay(self.caller, key, amount, size_bytes)
 

@@ -1,7 +1,8 @@
 """The broker's end of one member's stream: what its coordinator has for it and it has not taken yet.
 
-That is one message at the most. A newer one takes the place of one that waits, and keeps its assignment where it has
-none of its own. So a member that reads slowly costs no memory, and misses nothing: an assignment is whole.
+That is one message at the most. A newer one takes the place of one that waits, and keeps its question for names, and
+its assignment where it has none of its own. So a member that reads slowly costs no memory, and misses nothing: an
+assignment is whole.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ class MemberStream:
             return
         self._is_over = bool(message.error.code) or message.member_epoch < 0
         before = self._waiting
-        keeps = before is not None and before.HasField("assignment") and not message.HasField("assignment")
-        if before is not None and keeps and not self._is_over:
-            message.assignment.CopyFrom(before.assignment)
+        if before is not None and not self._is_over:
+            message.names_wanted |= before.names_wanted
+            if before.HasField("assignment") and not message.HasField("assignment"):
+                message.assignment.CopyFrom(before.assignment)
         self._waiting = message
         self.ready.set()
 
