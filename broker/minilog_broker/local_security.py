@@ -118,7 +118,7 @@ class LocalSecurity:
                     _replace(file, _keystore(broker_identity(CLUSTER_NAME, broker_id, _HOSTS), authority))
                 except (OSError, InvalidCertificate) as error:
                     raise CommandFailed(
-                        f"broker {broker_id} cannot get a certificate: {error} (to begin anew, remove "
+                        f"broker {broker_id} cannot get a certificate: {error} (to begin again, remove "
                         f"{self._folder} and {self.client_properties})"
                     ) from None
 

@@ -188,7 +188,7 @@ class TopicAlreadyExists(MinilogError):
 
 
 class UnsupportedVersion(MinilogError):
-    """The other side speaks a version of the contract that this side does not know."""
+    """The other side uses a version of the contract that this side does not know."""
 
     code = "UNSUPPORTED_VERSION"
 
@@ -328,7 +328,7 @@ class DelegationTokenRequestNotAllowed(MinilogError):
 
 
 class DelegationTokenExpired(MinilogError):
-    """The token has expired, and nobody can renew it."""
+    """The token has expired, and cannot be renewed."""
 
     code = "DELEGATION_TOKEN_EXPIRED"
 
@@ -424,7 +424,7 @@ class StaleMemberEpoch(MinilogError):
 
 
 class FencedMemberEpoch(MinilogError):
-    """The coordinator does not know what this member says that it holds: the member gives all up and joins anew."""
+    """The coordinator does not know the partitions that the member reports. The member gives all up and joins again."""
 
     code = "FENCED_MEMBER_EPOCH"
 

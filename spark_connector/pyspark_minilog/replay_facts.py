@@ -188,7 +188,7 @@ def check_same(before: AlreadyCommitted, now: Facts, rows: int | None, *, is_str
     causes = "".join(f"{cause}. " for cause in (*(_CAUSES.get(name) for name in differ), advice) if cause)
     raise NotAReplay(
         f"{before.attempt} is committed already, and this write is no replay of it: {', and '.join(differences)}. "
-        "Nothing is written now. Perhaps somebody set the checkpoint back, or restored it: put the checkpoint back as "
+        "Nothing is written now. Perhaps the checkpoint was set back or restored: put the checkpoint back as "
         f"it was after that batch, or begin with a new checkpoint behind the written records. {causes}If this is the "
         "same work, and its number of rows, its topics or its columns may differ, set checkReplay to false: the batch "
         "stays as it is committed"

@@ -231,7 +231,7 @@ def _check_deletes(options: RowOptions, name: str, schema: TopicSchema) -> None:
         raise refused(
             "deletes",
             "true",
-            f"topic '{name}' has a column '{DELETED_COLUMN}' of its own, so its rows cannot say which are deletions",
+            f"topic '{name}' has a column '{DELETED_COLUMN}' of its own, so its rows cannot mark deletions",
         )
 
 

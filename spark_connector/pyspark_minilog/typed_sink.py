@@ -102,7 +102,7 @@ def confirm_schemas(plan: TypedPlan, options: SinkOptions, written: Iterable[int
     with lend(Admin, options.client) as admin:
         schemas = admin.describe_topics([plan.topic])[0].schemas
         if not isinstance(schemas, TopicSchemas):
-            raise InvalidOption(f"topic '{plan.topic}' has no schema any more: somebody has created it again")
+            raise InvalidOption(f"topic '{plan.topic}' has no schema any more: it was created again")
         for number in sorted(written):
             if number > schemas.latest.version or number in schemas.withdrawn:
                 admin.alter_topics([TopicAlteration(plan.topic, schema=schemas.version(number))])

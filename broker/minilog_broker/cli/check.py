@@ -54,7 +54,7 @@ def check(
     repair_indexes: Annotated[
         bool,
         typer.Option(
-            "--repair-indexes", help="Write missing or wrong index files anew. The command changes nothing else."
+            "--repair-indexes", help="Write missing or wrong index files again. The command changes nothing else."
         ),
     ] = False,
     printed: Annotated[

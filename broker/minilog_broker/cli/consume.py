@@ -102,7 +102,7 @@ def consume(
     ] = None,
     group: GroupToCommitFor = "",
     queue: QueueToWorkFor = "",
-    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after so many records.")] = None,
+    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after this many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at the present end.")] = False,
     record_format: RecordFormat = None,
     form: Annotated[

@@ -124,7 +124,7 @@ def _row(position: QueuePosition) -> tuple[object, ...]:
 )
 def peek(
     name: Queue,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="Show at most so many records.")] = 10,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="Show at most this many records.")] = 10,
     state: Annotated[Peeked, typer.Option("--state", help="fresh: never leased.")] = Peeked.ALL,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
@@ -189,7 +189,7 @@ def delete(
 def redrive(
     name: Queue,
     max_letters: Annotated[
-        int | None, typer.Option(min=1, metavar="COUNT", help="Redrive at most so many of the letters.")
+        int | None, typer.Option(min=1, metavar="COUNT", help="Redrive at most this many letters.")
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,

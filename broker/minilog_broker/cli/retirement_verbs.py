@@ -138,7 +138,7 @@ def _wait_until_empty(admin: Admin, broker_id: int) -> str:
                 return "has no replica left. Stop its process: the controller then forgets it"
             if not load.broker.decommissioning:
                 raise CommandFailed(
-                    f"the decommission of broker {broker_id} has ended: somebody has uncordoned the broker, and it has "
+                    f"the decommission of broker {broker_id} has ended: the broker was uncordoned, and it has "
                     f"{load.replicas} replicas"
                 )
             time.sleep(LOOK_AGAIN_S)

@@ -31,7 +31,7 @@ from minilog_broker.cli.examples import examples
 
 MAX_PASSWORD_BYTES = 4_096  # a larger file is hardly the file of a password
 app = typer.Typer(no_args_is_help=True)
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The user. Rules and quotas say User:NAME.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The user. In rules and quotas it is User:NAME.")]
 Mechanisms = Annotated[
     list[ScramMechanism] | None,
     typer.Option("--mechanism", help=f"Repeatable. Default: {ScramMechanism.SCRAM_SHA_512}."),

@@ -90,7 +90,7 @@ def replace_voter(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the data directory that a voter runs with now vote in the place of the one it lost.
+    """Let the data directory that a voter runs with now vote instead of the one it lost.
 
     Never do it while the lost one may come back: what was committed may stand on it and on one other alone.
     """
@@ -99,7 +99,7 @@ def replace_voter(
     if as_json:
         print_json({"id": broker_id, "lost_directory_id": lost, "directory_id": directory})
     else:
-        say(f"voter {broker_id} votes with data directory {directory} from now on; {lost} is lost")
+        say(f"voter {broker_id} now uses data directory {directory} instead of {lost}")
 
 
 def add_to(app: typer.Typer) -> None:

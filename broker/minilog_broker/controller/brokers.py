@@ -78,7 +78,7 @@ def require_incarnation(ledger: Ledger, broker_id: int, broker_epoch: int) -> Br
     broker = ledger.image.brokers.get(broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(
-            f"broker {broker_id} is not registered. If the cluster has forgotten it, start it anew: it joins as a new "
+            f"broker {broker_id} is not registered. If the cluster has forgotten it, start it again: it joins as a new "
             "broker"
         )
     if broker.broker_epoch != broker_epoch:

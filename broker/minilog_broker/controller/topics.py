@@ -258,7 +258,7 @@ class Topics:
         topic = self._writable_topic(name)
         if request.topic_id and request.topic_id != topic.topic_id:
             raise UnknownTopicId(
-                f"topic {name} has the id {topic.topic_id.hex()}, not {request.topic_id.hex()}: it was created anew"
+                f"topic {name} has the id {topic.topic_id.hex()}, not {request.topic_id.hex()}: it was created again"
             )
         deletion = records_pb2.TopicDeletionRecord(topic_id=topic.topic_id)
         self._ledger.write(records_pb2.MetadataRecord(topic_deletion=deletion))

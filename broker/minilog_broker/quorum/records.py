@@ -92,5 +92,5 @@ def _decoded(kind: type[_Message], value: bytes | None, kinds: str, offset: int)
     except DecodeError as error:
         raise CorruptMessage(f"the metadata log's batch at offset {offset} has a record that cannot be read") from error
     if record.WhichOneof(kinds) is None:
-        raise CorruptMessage(f"{what} says nothing")
+        raise CorruptMessage(f"{what} is empty")
     return record

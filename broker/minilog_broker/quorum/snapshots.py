@@ -97,7 +97,7 @@ class Snapshots:
             )
         if request.epoch != epoch:
             raise NotLeaderOrFollower(
-                f"the quorum epoch is {epoch} here, not {request.epoch}: look for the leader anew"
+                f"the quorum epoch is {epoch} here, not {request.epoch}: look for the leader again"
             )
         wanted = SnapshotId(request.snapshot_id.end_offset, request.snapshot_id.epoch)
         if wanted not in self._log.snapshots:

@@ -44,7 +44,7 @@ def check_dynamic(name: str, value: str | None) -> None:
         raise unknown_name(name, DYNAMIC_NAMES, _PLACE)
     if name not in DYNAMIC_NAMES:
         raise InvalidConfig(
-            f"{name} needs a restart: put it into the file or on the command line of each broker, and start them anew "
+            f"{name} needs a restart: put it into the file or on the command line of each broker, and restart them "
             "one by one"
         )
     if value is not None:

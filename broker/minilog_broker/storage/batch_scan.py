@@ -95,7 +95,7 @@ def check_first(run: Buffer, offset: int) -> None:
             return
         if magic != MAGIC:
             decode_header(run)  # it raises UnsupportedVersion if a later version wrote the batch
-    raise CorruptMessage(f"a segment does not hold offset {offset} where its index says")
+    raise CorruptMessage(f"a segment does not hold offset {offset} where its index has it")
 
 
 class EndTracker:
@@ -226,7 +226,7 @@ def _valid_batch(window: _Window, position: int, key: PartitionKey) -> BatchHead
 
 def _check_place(header: BatchHeader, offset: int, epoch_starts: list[tuple[int, int]]) -> None:
     if header.base_offset != offset:
-        raise CorruptMessage(f"a record batch has offset {header.base_offset} in the place of offset {offset}")
+        raise CorruptMessage(f"a record batch has offset {header.base_offset} instead of offset {offset}")
     if epoch_starts and header.partition_leader_epoch < epoch_starts[-1][0]:
         raise CorruptMessage(
             f"the record batch at offset {offset} has leader epoch {header.partition_leader_epoch}, "

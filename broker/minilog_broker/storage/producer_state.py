@@ -298,7 +298,7 @@ def _decode(body: bytes, count: int) -> dict[int, ProducerEntry]:
         position += _PRODUCER.size
         end = position + batch_count * _BATCH.size
         if not 1 <= batch_count <= KEPT_BATCHES or end > len(body):
-            raise CorruptFile(f"a producer snapshot says that producer {producer_id} has {batch_count} batches")
+            raise CorruptFile(f"a producer snapshot has {batch_count} batches of producer {producer_id}")
         batches = tuple(WrittenBatch(*fields) for fields in _BATCH.iter_unpack(body[position:end]))
         producers[producer_id] = ProducerEntry(epoch, batches, timestamp_us)
         position = end

@@ -229,7 +229,7 @@ class SecurityAdmin:
                 if not heard.is_worth_waiting or now_s() >= deadline_s:
                     return heard.missing
             elif now_s() >= deadline_s:
-                raise TimedOut(f"no controller said within {within_ms} ms which brokers know a change: try again")
+                raise TimedOut(f"no controller answered within {within_ms} ms which brokers know a change: try again")
             await asyncio.sleep(_HEARD_PAUSE_S)
 
 

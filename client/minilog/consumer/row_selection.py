@@ -56,7 +56,7 @@ class RowSelection:
         column `_deleted` of its own."""
         if self.deletions and not schema.marks_deletions and not self.as_records:
             raise InvalidArgument(
-                "the topic has a column '_deleted' of its own, so its rows cannot say which are deletions: read it "
+                "the topic has a column '_deleted' of its own, so its rows cannot mark deletions: read it "
                 "without deletions"
             )
         return self.deletions

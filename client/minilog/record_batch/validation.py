@@ -114,7 +114,7 @@ def check_timestamps(header: BatchHeader, timestamps: pa.Array, bounds: Timestam
     measured = (timestamps[0].value, pc.max(timestamps).value)
     named = (header.base_timestamp_us, header.max_timestamp_us)
     if measured != named:
-        raise CorruptMessage(f"a record batch has first and highest timestamp {measured}, its header says {named}")
+        raise CorruptMessage(f"a record batch has first and highest timestamp {measured}, its header has {named}")
     if bounds is not None:
         bounds.check(header, timestamps)
 

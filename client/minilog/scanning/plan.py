@@ -81,9 +81,7 @@ async def make_plan(cluster: NetworkClient, wanted: Wanted) -> ScanPlan:
     await cluster.refresh([wanted.topic], deadline_s)
     topic = await cluster.topic(wanted.topic, deadline_s)
     if topic.topic_id != before.topic_id:
-        raise UnknownTopicId(
-            f"topic {wanted.topic!r} was deleted and created again while it was looked at: scan it anew"
-        )
+        raise UnknownTopicId(f"topic {wanted.topic!r} was deleted and created again during the scan: scan it again")
     topic_id = str(uuid.UUID(bytes=topic.topic_id))
     return ScanPlan(
         topic_id,

@@ -48,7 +48,7 @@ def _scaled(unscaled: bytes, scale: int) -> decimal.Decimal:
 
 
 def value_of(bound: typed_pb2.Bound, field: Field) -> Any:
-    """What a message says of a column; None where it says nothing. Raises CorruptMessage where it cannot be that."""
+    """The bound as a Python value of the column's type, None if unset. Raises CorruptMessage if the type differs."""
     kind, value_field = field.type, bound.WhichOneof("value")
     if value_field is None:
         return None

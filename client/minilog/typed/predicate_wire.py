@@ -143,7 +143,7 @@ class _Reading:
             case "any_of":
                 return Or(self._parts(message.any_of, level + 1))
             case _:
-                raise CorruptMessage("a condition says nothing that this version knows")
+                raise CorruptMessage("a condition has no form that this version knows")
 
     def _one_of(self, message: typed_pb2.SetCondition) -> Predicate:
         at = self._field_of(message.field_id)

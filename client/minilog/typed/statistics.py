@@ -46,12 +46,12 @@ def read_statistics(
 ) -> dict[int, ColumnStatistics]:
     """By field id. Raises CorruptMessage where they cannot be those of a batch of this schema."""
     if len(messages) > MAX_COLUMNS:
-        raise CorruptMessage(f"a batch tells of {len(messages)} columns, the most is {MAX_COLUMNS}")
+        raise CorruptMessage(f"a batch has statistics of {len(messages)} columns, the most is {MAX_COLUMNS}")
     by_field: dict[int, ColumnStatistics] = {}
     for message in messages:
         field = schema.by_id.get(message.field_id)
         if field is None or message.field_id in by_field or not 0 <= message.null_count <= row_count:
-            raise CorruptMessage(f"a batch of {row_count} rows tells of column {message.field_id} what cannot be")
+            raise CorruptMessage(f"a batch of {row_count} rows has impossible statistics of column {message.field_id}")
         lowest, highest = (value_of(bound, field) for bound in (message.lowest, message.highest))
         by_field[message.field_id] = ColumnStatistics(row_count, message.null_count, lowest, highest)
     return by_field

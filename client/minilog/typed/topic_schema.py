@@ -194,8 +194,8 @@ def _check_names(fields: tuple[Field, ...], path: str) -> None:
             raise InvalidSchema(f"the name {here!r} has a dot, and a dot leads into a struct: use another character")
         if field.name.lower() in seen:
             raise InvalidSchema(
-                f"two fields are called {here!r} ({seen[field.name.lower()]!r} is the other; Spark does not tell upper "
-                "from lower case): rename one of them"
+                f"two fields are called {here!r} ({seen[field.name.lower()]!r} is the other; Spark does not "
+                "distinguish upper from lower case): rename one of them"
             )
         seen[field.name.lower()] = field.name
         _check_names(children(field.type), here)

@@ -159,8 +159,8 @@ def test_a_record_of_a_later_version_is_not_replayed(value: bytes) -> None:
         list(decode_run(run))
 
 
-def test_a_record_that_says_nothing_is_damage() -> None:
-    with pytest.raises(CorruptMessage, match="says nothing"):
+def test_a_record_without_content_is_damage() -> None:
+    with pytest.raises(CorruptMessage, match="is empty"):
         list(decode_run(metadata_run(b"")))
 
 

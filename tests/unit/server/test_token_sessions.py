@@ -180,7 +180,7 @@ class TestWhatIsToldOfATokenOfAnother:
         caller = Caller(ALICE, HOST, PATH, policy, proof=Proof.SESSION)
         return error_from_wire(answer_told(caller, Operation.ALTER, token_id, answer).error), told
 
-    def test_it_is_as_one_that_is_not_there_and_the_audit_log_has_the_truth(self) -> None:
+    def test_a_token_of_another_user_is_answered_like_an_unknown_one_and_audited_as_it_is(self) -> None:
         mismatch = DelegationTokenOwnerMismatch("User:alice neither owns nor may renew the delegation token '0f1e'")
         client, (told,) = self.told(mismatch)
         missing, _ = self.told(no_such_token("0f1e"))

@@ -183,7 +183,7 @@ class Members:
                 "`minilog cluster upgrade`"
             )
         if not request.HasField("subscription"):
-            raise InvalidArgument("a member that joins says what it subscribes to")
+            raise InvalidArgument("a member that joins must name its subscription")
         self._check_assignor(request.subscription.assignor)
         view = self._view(request.group_id)
         member_id, member = request.member_id, self._member(request, speaker)
@@ -232,8 +232,7 @@ class Members:
         owned = [PartitionKey.of(partition_id) for partition_id in request.owned_partitions]
         if any(held.given(key) is None for key in owned):
             raise FencedMemberEpoch(
-                f"member '{request.member_id}' of group '{request.group_id}' says that it has partitions that it was "
-                "never given"
+                f"member '{request.member_id}' of group '{request.group_id}' reports partitions that it was never given"
             )
         return presence
 
@@ -253,8 +252,8 @@ class Members:
         held = self._held(presence)
         if request.member_epoch > held.member_epoch or request.member_epoch < LEAVE_FOR_A_WHILE:
             raise FencedMemberEpoch(
-                f"member '{presence.member_id}' of group '{presence.group}' says epoch {request.member_epoch}, and has "
-                f"epoch {held.member_epoch} here"
+                f"member '{presence.member_id}' of group '{presence.group}' names epoch {request.member_epoch}, "
+                f"and has epoch {held.member_epoch} here"
             )
         if request.HasField("subscription"):
             self._resubscribe(presence, request, speaker, now)

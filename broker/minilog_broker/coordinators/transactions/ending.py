@@ -163,7 +163,7 @@ def _with_sequences(producer: TransactionProducer, named: coordinator_pb2.Winner
     if written:
         key = next(iter(written))
         raise InvalidTxnState(
-            f"{where}: producer {named.producer_id} says that it wrote to partition {key.partition} of topic id "
+            f"{where}: producer {named.producer_id} reports writes to partition {key.partition} of topic id "
             f"{key.topic_id.hex()}, where it is not registered"
         )
     return replace(producer, partitions=registered)

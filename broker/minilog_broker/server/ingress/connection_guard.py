@@ -83,7 +83,7 @@ class _GuardedPort:
         self._looked_s = float("-inf")
         self._look_took_s = 0.0
         self._resident_bytes = 0
-        self._deaf_since_s: float | None = None
+        self._out_since_s: float | None = None
         self._silenced: dict[str, float] = {}  # reasons, and the end of the time without a further line
 
     def look_where_due(self, now_s: float, resident_bytes: int) -> None:
@@ -102,15 +102,15 @@ class _GuardedPort:
         except OSError as error:
             if error.errno not in OUT_OF_FILES:
                 raise
-            self._deaf(now_s)
+            self._out_of_descriptors(now_s)
             return
-        self._deaf_since_s = None
+        self._out_since_s = None
         for cut in to_cut(connections, self._limits, room_is_waited_for=waited_for):
             if self._connections.cut(cut.connection):
                 self._log(cut, now_s)
 
-    def _deaf(self, now_s: float) -> None:
-        since_s = self._deaf_since_s = now_s if self._deaf_since_s is None else self._deaf_since_s
+    def _out_of_descriptors(self, now_s: float) -> None:
+        since_s = self._out_since_s = now_s if self._out_since_s is None else self._out_since_s
         if now_s - since_s >= DEAF_S:
             raise CommandFailed(f"the broker could accept no connection for {DEAF_S:.0f} s: {OUT_OF_FILES_WORDS}")
 

@@ -111,9 +111,9 @@ SCRUB_UNDECIDED_PARTITIONS = _gauge(
 # The cleaner
 CLEANER_CLEANINGS = _counter("log_cleaner_cleanings_total", "Cleanings of copies here that came to their end")
 CLEANER_USED_BYTES = _counter("log_cleaner_used_bytes_total", "Bytes that the cleaner read and wrote")
-CLEANER_FAILURES = _counter("log_cleaner_failures_total", "Cleanings that met an error, and begin anew")
+CLEANER_FAILURES = _counter("log_cleaner_failures_total", "Cleanings that failed. Each one starts again")
 CLEANER_OLDEST_DUE_SECONDS = _gauge(
-    "log_cleaner_oldest_due_seconds", "How long the oldest cleaning of a copy here that has begun is not done"
+    "log_cleaner_oldest_due_seconds", "Age in seconds of the oldest unfinished cleaning on this broker"
 )
 
 # Calls
