@@ -136,3 +136,16 @@ def test_every_exception_has_a_code_of_the_wire() -> None:
         pending += kind.__subclasses__()
         seen.add("ERROR_CODE_" + kind.code)
     assert seen <= known
+
+
+def test_changelog_readme_and_all_that_names_a_version_name_that_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    shown = {
+        "CHANGELOG.md": r"^## (\d+\.\d+\.\d+)",  # the newest release: the first heading with a number
+        "README.md": r"This is version (\d+\.\d+\.\d+) ",
+        "docs/start.md": r"pyspark_minilog-(\d+\.\d+\.\d+)-py3",
+        "docs/operating/kubernetes.md": r"/minilog:(\d+\.\d+\.\d+) ",
+        "deploy/helm/minilog/Chart.yaml": r"^appVersion: (\d+\.\d+\.\d+)$",
+    }
+    named = {name: re.findall(form, (ROOT / name).read_text(), re.MULTILINE)[:1] for name, form in shown.items()}
+    assert named == {name: [version] for name in shown}
