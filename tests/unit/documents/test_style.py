@@ -58,7 +58,7 @@ def test_reference_pages_help_metrics_and_errors_have_no_word_that_we_do_not_use
         for match in NOT_OURS.finditer(text)
         if not any(a in text for a in ALLOWED)
     }
-    assert not found
+    assert not found, "docs/internals/words.md has a better word for each"
 
 
 def test_the_page_of_words_names_each_word_that_the_test_looks_for() -> None:

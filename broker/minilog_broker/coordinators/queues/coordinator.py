@@ -355,7 +355,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
                     f"(`minilog queue describe {queue}`)"
                 )
             if any(place.is_settling for _, place in self._view.all_redriven(queue)):
-                raise NonEmptyGroup(f"a redrive of queue '{queue}' writes letters anew: wait for its end")
+                raise NonEmptyGroup(f"a redrive of queue '{queue}' writes letters again: wait for its end")
             keys = [key for key, _ in self._table.owned(queue)]
             self._write([Change(key, None) for key in keys])
             self._forget(keys)

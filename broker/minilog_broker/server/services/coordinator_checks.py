@@ -123,7 +123,7 @@ def check_settlements(request: queue_pb2.SettleRequest) -> None:
         check_transaction(request.transaction)
     if request.HasField("rewritten"):
         if not request.HasField("transaction"):
-            raise InvalidArgument(f"queue '{request.queue}': letters are written anew in a transaction only")
+            raise InvalidArgument(f"queue '{request.queue}': letters are written again in a transaction only")
         _check_letters(request.queue, request.rewritten)
 
 
