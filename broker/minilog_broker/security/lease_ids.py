@@ -3,6 +3,10 @@
 An id has 63 bits: 32 of a number that the coordinator uses once, and 31 that follow from a key of the cluster, the
 number and the principal. So each coordinator knows whose a lease is, and nothing of it is stored. A cluster that has
 given no producer id yet has no key, and its leases have ids under an empty one, which stay good.
+
+Trying many ids gains nothing, so 31 bits are enough. A caller is asked for the proof of its own principal. Of one
+number two ids pass for it, whatever it tries, and each is another's lease with a chance of 1 in 2^31. Not even an id
+that was seen helps another principal.
 """
 
 from __future__ import annotations

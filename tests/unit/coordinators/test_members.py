@@ -36,6 +36,9 @@ def commit(
     member: SimulatedMember | None = None,
     *,
     epoch: int | None = None,
+    member_id: str = "",
+    principal: str = "",
+    transactional: bool = False,
 ) -> MinilogError | None:
     """As this member, in the epoch that it has or another; without one, as a program that is no member."""
     request = coordinator_pb2.CommitOffsetsRequest(
@@ -48,8 +51,13 @@ def commit(
     if member is not None:
         request.member.member_id = member.core.member_id
         request.member.member_epoch = member.core.epoch if epoch is None else epoch
+    if member_id:
+        request.member.member_id, request.member.member_epoch = member_id, epoch or 0
+    if transactional:
+        request.transaction.transactional_id, request.transaction.producer_id = "t", 7
     ticket = world.ticket()
-    world.coordinator.commit(ticket, request, world.now)
+    world.coordinator.commit(ticket, request, world.now, principal)
+    world.register_producers()
     world.commit()
     return error_of(world.answer(ticket, coordinator_pb2.CommitOffsetsResponse))
 
@@ -500,3 +508,14 @@ class TestWhoseMemberItIs:
         world.fail_over()
         assert isinstance(refusal(world, joining("a"), "User:mallory"), UnknownMemberId)
         assert not isinstance(refusal(world, joining("a", instance_id="i"), "User:alice"), UnknownMemberId)
+
+    @pytest.mark.parametrize("transactional", [False, True])
+    def test_another_user_commits_nothing_in_its_name(self, *, transactional: bool) -> None:
+        world = self.world()
+        epoch = describe(world).members[0].member_epoch
+        offsets, named = dict.fromkeys(ALL, 5), {"epoch": epoch, "transactional": transactional}
+        refused = commit(world, offsets, member_id="a", principal="User:mallory", **named)  # type: ignore[arg-type]
+        absent = commit(world, offsets, member_id="b", principal="User:mallory", **named)  # type: ignore[arg-type]
+        assert isinstance(refused, UnknownMemberId)
+        assert str(refused) == str(absent).replace("'b'", "'a'"), "as a member that is not there"
+        assert commit(world, offsets, member_id="a", principal="User:alice", **named) is None  # type: ignore[arg-type]

@@ -5,6 +5,8 @@ A member commits offsets of the partitions that it holds. It got the partition i
 names, and that epoch is not above the member's. So its commits go on while its epoch moves for the sake of other
 partitions. The former holder of a partition cannot commit for it (KIP-1251. Kafka first compared the epochs alone, and
 refused commits that were on their way).
+
+Only its own principal commits in the name of a member. For others it is not there.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from minilog.errors import StaleMemberEpoch, UnknownMemberId
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.groups.offsets import GroupTable
-from minilog_broker.coordinators.groups.records import GroupKey, Held, Part
+from minilog_broker.coordinators.groups.records import GroupKey, Held, Member, Part
+
+
+def check_speaker(table: GroupTable, request: coordinator_pb2.CommitOffsetsRequest, principal: str) -> None:
+    """Raises UnknownMemberId where the commit names a member of another principal."""
+    if not request.HasField("member"):
+        return
+    member = table.get(GroupKey(request.group_id, part=Part.MEMBER, member_id=request.member.member_id))
+    if isinstance(member, Member) and not member.is_of(principal):
+        raise _unknown(request)
 
 
 def check_committer(table: GroupTable, request: coordinator_pb2.CommitOffsetsRequest) -> None:
@@ -29,9 +40,7 @@ def check_committer(table: GroupTable, request: coordinator_pb2.CommitOffsetsReq
     member_id, epoch = request.member.member_id, request.member.member_epoch
     held = table.get(GroupKey(group, part=Part.HELD, member_id=member_id))
     if not isinstance(held, Held):
-        raise UnknownMemberId(
-            f"group '{group}' has no member '{member_id}': it left, or was silent for the session time-out"
-        )
+        raise _unknown(request)
     for new_offset in request.offsets:
         key = PartitionKey.of(new_offset.partition_id)
         given = held.given(key)
@@ -40,3 +49,10 @@ def check_committer(table: GroupTable, request: coordinator_pb2.CommitOffsetsReq
                 f"group '{group}': partition {key.partition} of topic id {key.topic_id.hex()} is not of member "
                 f"'{member_id}' in its epoch {epoch}: nothing of the commit was done"
             )
+
+
+def _unknown(request: coordinator_pb2.CommitOffsetsRequest) -> UnknownMemberId:
+    return UnknownMemberId(
+        f"group '{request.group_id}' has no member '{request.member.member_id}' of this user: it left, or was silent "
+        "for the session time-out"
+    )

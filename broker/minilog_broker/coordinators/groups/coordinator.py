@@ -31,7 +31,7 @@ from minilog_broker.coordinators.coordinator import CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import MemberAnswer, Moment
 from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.groups import offsets as rules
-from minilog_broker.coordinators.groups.committers import check_committer
+from minilog_broker.coordinators.groups.committers import check_committer, check_speaker
 from minilog_broker.coordinators.groups.describing import described_members
 from minilog_broker.coordinators.groups.members import Members, Surroundings
 from minilog_broker.coordinators.groups.membership import Topics
@@ -132,14 +132,23 @@ class GroupCoordinator(PendingCoordinator[GroupKey, GroupValue, coordinator_pb2.
 
     # -- commits
 
-    def commit(self, ticket: object, request: coordinator_pb2.CommitOffsetsRequest, now: Moment) -> None:
+    def commit(
+        self, ticket: object, request: coordinator_pb2.CommitOffsetsRequest, now: Moment, principal: str = ""
+    ) -> None:
         """CommitOffsetsResponse."""
         if request.HasField("transaction"):
+            try:
+                self._require_active(request.coordinator_epoch)
+                check_speaker(self._table, request, principal)
+            except MinilogError as error:
+                self._answer(ticket, None, self._refusal(coordinator_pb2.CommitOffsetsResponse, error))
+                return
             self._in_transaction(ticket, request, request.coordinator_epoch, now)
             return
 
         def decide() -> coordinator_pb2.CommitOffsetsResponse:
             rules.check_commit(request, self._knows_topic)
+            check_speaker(self._table, request, principal)
             check_committer(self._table, request)
             self._write(rules.commit(request, self._table.end_offset, now.wall_us))
             return coordinator_pb2.CommitOffsetsResponse()

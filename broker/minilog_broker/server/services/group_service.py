@@ -14,7 +14,15 @@ from minilog_broker.coordinators.groups.presences import Speaker
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.clients.streams import pump
-from minilog_broker.server.services.calls import Ask, Response, UnaryCall, coordinator_call, listing, untimed
+from minilog_broker.server.services.calls import (
+    Ask,
+    Response,
+    UnaryCall,
+    callers_call,
+    coordinator_call,
+    listing,
+    untimed,
+)
 from minilog_broker.server.services.coordinator_checks import (
     GroupsRequest,
     check_commit,
@@ -35,7 +43,11 @@ _Request = TypeVar("_Request", bound=GroupsRequest)
 def _call(
     kind: type[Response], ask: Ask[GroupCoordinator, _Request], check: Callable[[_Request], None] = check_group
 ) -> UnaryCall[_Request, Response]:
-    return coordinator_call(lambda here, request: here.of_group(request.group_id), kind, ask, check)
+    return coordinator_call(_of_group, kind, ask, check)
+
+
+def _of_group(here: Coordinators, request: GroupsRequest) -> GroupShell:
+    return here.of_group(request.group_id)
 
 
 class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
@@ -59,7 +71,7 @@ class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
             return coordinator_pb2.CommitOffsetsResponse(error=wire_error(error))
         return await self._commit(request, context)
 
-    _commit = _call(coordinator_pb2.CommitOffsetsResponse, GroupCoordinator.commit, check_commit)
+    _commit = callers_call(_of_group, coordinator_pb2.CommitOffsetsResponse, GroupCoordinator.commit, check_commit)
     FetchOffsets = _call(coordinator_pb2.FetchOffsetsResponse, untimed(GroupCoordinator.fetch), check_group_partitions)
     DescribeGroup = _call(coordinator_pb2.DescribeGroupResponse, GroupCoordinator.describe)
     DeleteGroup = _call(coordinator_pb2.DeleteGroupResponse, untimed(GroupCoordinator.delete), check_group_partitions)
