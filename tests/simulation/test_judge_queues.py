@@ -8,9 +8,9 @@ import pytest
 
 from minilog.partition_key import PartitionKey
 from minilog.queues.message import Verdict
-from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.v1 import queue_pb2
 from tests.simulation.judge.dead_letters import check_bare, compare
+from tests.simulation.judge.queue_pieces import QueuePartition, QueueRange
 from tests.simulation.judge.queue_records import Gone, Held, check_change, settled_to
 from tests.simulation.judge.queues import Deliveries, Delivery
 from tests.simulation.violation import Violation
@@ -102,20 +102,10 @@ def test_no_message_is_handed_out_more_often_than_the_limit_says() -> None:
 # -- records
 
 
-def state(
-    next_offset: int, *ranges: tuple[int, int, int, int, int], epoch: int = 1
-) -> records_pb2.QueuePartitionRecord:
+def state(next_offset: int, *ranges: tuple[int, int, int, int, int], epoch: int = 1) -> QueuePartition:
     """Ranges: first and last offset, state, lease, delivery count."""
-    record = records_pb2.QueuePartitionRecord(next_offset=next_offset, leader_epoch=epoch)
-    for first, last, kind, lease_id, count in ranges:
-        record.ranges.add(
-            first_offset=first,
-            last_offset=last,
-            state=queue_pb2.RangeState.ValueType(kind),
-            lease_id=lease_id,
-            delivery_count=count,
-        )
-    return record
+    parts = [QueueRange(first, last, kind, count, lease_id) for first, last, kind, lease_id, count in ranges]
+    return QueuePartition(next_offset, epoch, parts)
 
 
 def test_all_below_the_first_range_is_settled() -> None:
@@ -134,7 +124,7 @@ def test_all_below_the_first_range_is_settled() -> None:
     ],
 )
 def test_a_record_goes_from_lease_to_verdict_or_back(
-    before: records_pb2.QueuePartitionRecord, after: records_pb2.QueuePartitionRecord, gone: list[int]
+    before: QueuePartition, after: QueuePartition, gone: list[int]
 ) -> None:
     assert [each.offset for each in check_change(before, after, may_be_cut=True)] == gone
 
@@ -156,9 +146,7 @@ def test_what_is_gone_is_told_with_what_it_was() -> None:
         (state(9, (2, 8, LEASED, 5, 1)), state(6, (2, 5, LEASED, 5, 1)), "Q6"),
     ],
 )
-def test_and_no_other_way(
-    before: records_pb2.QueuePartitionRecord, after: records_pb2.QueuePartitionRecord, rule: str
-) -> None:
+def test_and_no_other_way(before: QueuePartition, after: QueuePartition, rule: str) -> None:
     with pytest.raises(Violation, match=rule):
         check_change(before, after, may_be_cut=True)
 
@@ -168,20 +156,15 @@ def test_a_log_that_was_not_cut_does_not_cut_its_queue() -> None:
         check_change(state(9, (2, 8, LEASED, 5, 1)), state(6, (2, 5, LEASED, 5, 1), epoch=2), may_be_cut=False)
 
 
-def dead_record(
-    state: queue_pb2.RangeState.ValueType, *, is_dead: bool = True, lease_id: int = 0
-) -> records_pb2.QueuePartitionRecord:
-    part = records_pb2.QueueRangeRecord(first_offset=0, last_offset=0, state=state, delivery_count=2, lease_id=lease_id)
-    if is_dead:
-        part.death_reason = "bad"
-    return records_pb2.QueuePartitionRecord(next_offset=1, ranges=[part])
+def dead_record(state: queue_pb2.RangeState.ValueType, *, is_dead: bool = True, lease_id: int = 0) -> QueuePartition:
+    return QueuePartition(1, 0, [QueueRange(0, 0, state, 2, lease_id, b"bad" if is_dead else None)])
 
 
 def test_a_dead_record_is_leased_to_a_carrier_settling_and_gone() -> None:
     states = [dead_record(DEAD), dead_record(LEASED, lease_id=3), dead_record(SETTLING, lease_id=3)]
     for before, after in itertools.pairwise(states):
         assert check_change(before, after, may_be_cut=False) == []
-    gone = check_change(states[-1], records_pb2.QueuePartitionRecord(next_offset=1), may_be_cut=False)
+    gone = check_change(states[-1], QueuePartition(1), may_be_cut=False)
     assert gone == [Gone(0, Held(SETTLING, 3, 2, True))]
 
 

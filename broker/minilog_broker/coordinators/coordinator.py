@@ -151,6 +151,7 @@ class Coordinator(Generic[Key, Value]):
         for offset, record in enumerate(new_records, next_offset - len(new_records)):
             self._table.replay(record, offset)
         if next_offset >= self._epoch_start:
+            self._loaded()
             self._state = CoordinatorState.ACTIVE
             self._activated(now)
 
@@ -169,6 +170,9 @@ class Coordinator(Generic[Key, Value]):
         self._ended()
 
     # -- what a coordinator does with it
+
+    def _loaded(self) -> None:
+        """The table has everything that was committed. Raises CorruptMessage where its values do not fit together."""
 
     def _activated(self, now: Moment) -> None:
         """Everything that was committed is known."""

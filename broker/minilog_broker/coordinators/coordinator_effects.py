@@ -13,6 +13,7 @@ RegisterProducer    RegisterPartitions for this partition, to the coordinator of
 AskStableOffset     ask the leader of the question's partition, until it has news           stable_offset, once
 RecordsExpired      log it, count it: retention took records that no worker has settled     -
 RecordsDied         log it, and audit it: no worker is to get these records of a queue again -
+BytesWritten        charge whoever called with `ticket`                                     -
 
 An effect of a term that is over is carried out all the same: markers are those of decisions that stand for good.
 """
@@ -138,6 +139,14 @@ class RecordsDied:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class BytesWritten:
+    """The decision about a call has so many bytes of keys and values in the log. It comes before the call's answer."""
+
+    ticket: object
+    count: int
+
+
 CoordinatorEffect: TypeAlias = (
     LoadLog
     | DeleteRecordsBelow
@@ -149,4 +158,5 @@ CoordinatorEffect: TypeAlias = (
     | AskStableOffset
     | RecordsExpired
     | RecordsDied
+    | BytesWritten
 )

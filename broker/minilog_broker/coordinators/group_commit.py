@@ -43,6 +43,8 @@ class GroupCommit:
         self._committed_end = 0
         self.written_end = 0
         """The end of the log, without what waits."""
+        self.taken_bytes = 0
+        """Of the keys and values of all decisions that got a place."""
 
     def begin(self, end_offset: int) -> None:
         """The term begins at this end of the log. What waits of an earlier one is dropped."""
@@ -63,8 +65,10 @@ class GroupCommit:
         if self.is_busy and size_bytes <= BATCH_BYTES:
             self._waiting += records
             self._waiting_bytes += size_bytes
+            self.taken_bytes += size_bytes
             return self.written_end + len(self._waiting)
         self.written_end = self._log.append(records)  # nothing waits now: `committed` leaves nothing behind
+        self.taken_bytes += size_bytes
         return self.written_end
 
     def committed(self, high_watermark: int) -> None:

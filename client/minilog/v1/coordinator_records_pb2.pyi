@@ -481,7 +481,9 @@ Global___PendingOffset: _TypeAlias = PendingOffset  # noqa: Y015
 
 @_typing.final
 class QueueLogKey(_message.Message):
-    """`__queues`."""
+    """`__queues`. What is known of a partition is in pieces, so that a decision writes the pieces that it changes. The records of a
+    decision about a partition end with its QueuePartitionRecord.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -489,6 +491,8 @@ class QueueLogKey(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     LETTERS_PARTITION_ID_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     producer_id: _builtins.int
     """The value is a SettlingProducerRecord."""
@@ -500,6 +504,14 @@ class QueueLogKey(_message.Message):
     def letters_partition_id(self) -> _common_pb2.PartitionId:
         """Of a dead-letter topic: the value is a QueueRedriveRecord."""
 
+    @_builtins.property
+    def block(self) -> Global___QueueBlockKey:
+        """The value is a QueueBlockRecord."""
+
+    @_builtins.property
+    def reason(self) -> Global___DeathReasonKey:
+        """The value is a DeathReasonRecord."""
+
     def __init__(
         self,
         *,
@@ -507,16 +519,68 @@ class QueueLogKey(_message.Message):
         partition_id: _common_pb2.PartitionId | None = ...,
         producer_id: _builtins.int = ...,
         letters_partition_id: _common_pb2.PartitionId | None = ...,
+        block: Global___QueueBlockKey | None = ...,
+        reason: Global___DeathReasonKey | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["letters_partition_id", b"letters_partition_id", "of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "letters_partition_id", b"letters_partition_id", "of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id", "reason", b"reason"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["letters_partition_id", b"letters_partition_id", "of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id", "queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "letters_partition_id", b"letters_partition_id", "of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id", "queue", b"queue", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["partition_id", "producer_id", "letters_partition_id"]  # noqa: Y015
+    _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["partition_id", "producer_id", "letters_partition_id", "block", "reason"]  # noqa: Y015
     _WhichOneofArgType_of: _TypeAlias = _typing.Literal["of", b"of"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_of) -> _WhichOneofReturnType_of | None: ...
 
 Global___QueueLogKey: _TypeAlias = QueueLogKey  # noqa: Y015
+
+@_typing.final
+class QueueBlockKey(_message.Message):
+    """The ranges of a partition whose first offset, divided by 32, is `number`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_ID_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    @_builtins.property
+    def partition_id(self) -> _common_pb2.PartitionId: ...
+    def __init__(
+        self,
+        *,
+        partition_id: _common_pb2.PartitionId | None = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "partition_id", b"partition_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueBlockKey: _TypeAlias = QueueBlockKey  # noqa: Y015
+
+@_typing.final
+class DeathReasonKey(_message.Message):
+    """A reason for which records of a partition have died. `digest`: BLAKE2b of the text, 16 bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    digest: _builtins.bytes
+    @_builtins.property
+    def partition_id(self) -> _common_pb2.PartitionId: ...
+    def __init__(
+        self,
+        *,
+        partition_id: _common_pb2.PartitionId | None = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "partition_id", b"partition_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeathReasonKey: _TypeAlias = DeathReasonKey  # noqa: Y015
 
 @_typing.final
 class QueueRecord(_message.Message):
@@ -592,13 +656,12 @@ Global___QueueTopic: _TypeAlias = QueueTopic  # noqa: Y015
 
 @_typing.final
 class QueuePartitionRecord(_message.Message):
-    """What is known of the records of one partition. All offsets below `next_offset` that are in no range are settled."""
+    """What is known of one partition beside its ranges. All offsets below `next_offset` that are in no range are settled."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
-    RANGES_FIELD_NUMBER: _builtins.int
     DEAD_COUNT_FIELD_NUMBER: _builtins.int
     next_offset: _builtins.int
     """No offset from here on was ever leased."""
@@ -606,40 +669,63 @@ class QueuePartitionRecord(_message.Message):
     """The highest leader epoch of the partition under which an offset was leased."""
     dead_count: _builtins.int
     """Records that have died since the queue began here."""
-    @_builtins.property
-    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueRangeRecord]:
-        """In the order of their offsets."""
-
     def __init__(
         self,
         *,
         next_offset: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
-        ranges: _abc.Iterable[Global___QueueRangeRecord] | None = ...,
         dead_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_count", b"dead_count", "leader_epoch", b"leader_epoch", "next_offset", b"next_offset", "ranges", b"ranges"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_count", b"dead_count", "leader_epoch", b"leader_epoch", "next_offset", b"next_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueuePartitionRecord: _TypeAlias = QueuePartitionRecord  # noqa: Y015
 
 @_typing.final
-class QueueRangeRecord(_message.Message):
+class QueueBlockRecord(_message.Message):
+    """Without ranges there is no such record."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
-    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
-    LAST_OFFSET_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    RANGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueRangeKind]:
+        """What the ranges are, each kind once."""
+
+    @_builtins.property
+    def ranges(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Three numbers for each range, in the order of offsets: the offsets between it and the range before (of the first one: and the
+        begin of the block), its length without the first offset, and the place of its kind.
+        """
+
+    def __init__(
+        self,
+        *,
+        kinds: _abc.Iterable[Global___QueueRangeKind] | None = ...,
+        ranges: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "ranges", b"ranges"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueBlockRecord: _TypeAlias = QueueBlockRecord  # noqa: Y015
+
+@_typing.final
+class QueueRangeKind(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
     STATE_FIELD_NUMBER: _builtins.int
     DELIVERY_COUNT_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     DELAY_MS_FIELD_NUMBER: _builtins.int
     DEATH_REASON_FIELD_NUMBER: _builtins.int
-    first_offset: _builtins.int
-    last_offset: _builtins.int
     state: _queue_pb2.RangeState.ValueType
     delivery_count: _builtins.int
     lease_id: _builtins.int
@@ -648,34 +734,54 @@ class QueueRangeRecord(_message.Message):
     """Of a settling one."""
     delay_ms: _builtins.int
     """Of a ready or dead one: a new coordinator waits so long."""
-    death_reason: _builtins.str
-    """Of a dead one, and of one whose dead letters a worker carries."""
+    death_reason: _builtins.bytes
+    """Of a dead one, and of one whose dead letters a worker carries: the digest of its reason."""
     def __init__(
         self,
         *,
-        first_offset: _builtins.int = ...,
-        last_offset: _builtins.int = ...,
         state: _queue_pb2.RangeState.ValueType = ...,
         delivery_count: _builtins.int = ...,
         lease_id: _builtins.int = ...,
-        producer_id: _builtins.int = ...,
+        producer_id: _builtins.int | None = ...,
         delay_ms: _builtins.int = ...,
-        death_reason: _builtins.str | None = ...,
+        death_reason: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason", "death_reason", b"death_reason"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason", "_producer_id", b"_producer_id", "death_reason", b"death_reason", "producer_id", b"producer_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason", "death_reason", b"death_reason", "delay_ms", b"delay_ms", "delivery_count", b"delivery_count", "first_offset", b"first_offset", "last_offset", b"last_offset", "lease_id", b"lease_id", "producer_id", b"producer_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason", "_producer_id", b"_producer_id", "death_reason", b"death_reason", "delay_ms", b"delay_ms", "delivery_count", b"delivery_count", "lease_id", b"lease_id", "producer_id", b"producer_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__death_reason: _TypeAlias = _typing.Literal["death_reason"]  # noqa: Y015
     _WhichOneofArgType__death_reason: _TypeAlias = _typing.Literal["_death_reason", b"_death_reason"]  # noqa: Y015
+    _WhichOneofReturnType__producer_id: _TypeAlias = _typing.Literal["producer_id"]  # noqa: Y015
+    _WhichOneofArgType__producer_id: _TypeAlias = _typing.Literal["_producer_id", b"_producer_id"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__death_reason) -> _WhichOneofReturnType__death_reason | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_id) -> _WhichOneofReturnType__producer_id | None: ...
 
-Global___QueueRangeRecord: _TypeAlias = QueueRangeRecord  # noqa: Y015
+Global___QueueRangeKind: _TypeAlias = QueueRangeKind  # noqa: Y015
+
+@_typing.final
+class DeathReasonRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeathReasonRecord: _TypeAlias = DeathReasonRecord  # noqa: Y015
 
 @_typing.final
 class SettlingProducerRecord(_message.Message):
-    """A producer with settling records of the queue, until its marker comes."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int

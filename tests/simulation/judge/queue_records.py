@@ -20,15 +20,14 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minilog.net.coordinators_of import QUEUES_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
-from minilog.record_batch.header import BatchHeader, decode_header
-from minilog.record_batch.reader import read_payload
-from minilog.v1 import coordinator_records_pb2 as records_pb2
+from minilog.record_batch.header import BatchHeader
 from minilog.v1 import queue_pb2
+from tests.simulation.judge.queue_pieces import QueuePartition, QueuePieces, leases_in
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ LATE_S = 2.0
 READY, LEASED = queue_pb2.RANGE_STATE_READY, queue_pb2.RANGE_STATE_LEASED
 SETTLING, DEAD = queue_pb2.RANGE_STATE_SETTLING, queue_pb2.RANGE_STATE_DEAD
 OWNED = (LEASED, SETTLING)
-Records = records_pb2.QueuePartitionRecord
+Records = QueuePartition
 
 
 class Held(NamedTuple):
@@ -67,7 +66,7 @@ class Gone(NamedTuple):
 def held_in(record: Records) -> dict[int, Held]:
     """By offset."""
     return {
-        offset: Held(each.state, each.lease_id, each.delivery_count, each.HasField("death_reason"))
+        offset: Held(each.state, each.lease_id, each.delivery_count, each.death_reason is not None)
         for each in record.ranges
         for offset in range(each.first_offset, each.last_offset + 1)
     }
@@ -114,23 +113,6 @@ def _check_step(offset: int, before: Held | None, after: Held, uncounted: Callab
         raise Violation("Q7", f"offset {offset} is {before}, and then {after}: it died, and lives again")
 
 
-@lru_cache(maxsize=4_096)
-def _rows(content: bytes) -> list[tuple[Any, bytes | None]]:
-    header = decode_header(content)
-    if header.is_control:
-        return []
-    rows = read_payload(content, header)
-    keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
-    return [(records_pb2.QueueLogKey.FromString(key), value) for key, value in zip(keys, values, strict=True)]
-
-
-def _partitions(content: bytes, queue: str) -> Iterator[tuple[PartitionKey, Records]]:
-    """What a batch says of the partitions of a queue."""
-    for key, value in _rows(content):
-        if key.queue == queue and key.HasField("partition_id") and value is not None:
-            yield PartitionKey.of(key.partition_id), Records.FromString(value)
-
-
 @dataclass(slots=True)
 class _Log:
     """What one copy says. `ends`: by lease, the end of the batch that has it first."""
@@ -144,9 +126,8 @@ class _Log:
             self.last = None
             self.ends.clear()
         for header in list(view.from_offset(0 if self.last is None else self.last.next_offset)):
-            for _, record in _partitions(view.content(header.base_offset), queue):
-                for each in record.ranges:
-                    self.ends.setdefault(each.lease_id, header.next_offset)
+            for lease_id in leases_in(view.content(header.base_offset), queue):
+                self.ends.setdefault(lease_id, header.next_offset)
             self.last = header
 
 
@@ -179,6 +160,8 @@ class QueueRecords:
         self._cluster, self._truth, self._transactions, self._is_marked = cluster, truth, transactions, is_marked
         self._queue, self._lock_s, self._limit = queue, lock_s, limit
         self._of: dict[PartitionKey, _Known] = {}
+        self._pieces = QueuePieces(queue)
+        self._is_behind = False  # a batch is not known
         self._logs: dict[int, _Log] = {}  # by host
         self._read = 0  # batches of the truth
         self._leader_epoch = -1
@@ -297,10 +280,14 @@ class QueueRecords:
         self._check_locks()
 
     def _take(self, partition: JudgedPartition, header: BatchHeader) -> None:
-        content = self._content(partition, header)
-        if content is None:
+        copy = self._copy_with(partition, header)
+        if copy is None:
+            self._is_behind = True
             return
-        for key, record in _partitions(content, self._queue):
+        if self._is_behind:
+            self._catch_up(copy, header)
+        content = copy.content(header.base_offset)
+        for key, record in self._pieces.take(content):
             known = self._of.setdefault(key, _Known(Records(next_offset=record.next_offset)))
             topic = self._truth.partition(key)
             may_be_cut = topic is None or topic.exempt
@@ -325,12 +312,19 @@ class QueueRecords:
         known.uncounted[offset] += is_over
         return is_over
 
-    def _content(self, partition: JudgedPartition, header: BatchHeader) -> bytes | None:
+    def _copy_with(self, partition: JudgedPartition, header: BatchHeader) -> View | None:
         for copy in self._truth.copies.all_of(partition.name):
-            found = next(iter(copy.live.from_offset(header.base_offset)), None)
-            if found == header:
-                return copy.live.content(header.base_offset)
+            if next(iter(copy.live.from_offset(header.base_offset)), None) == header:
+                return copy.live
         return None
+
+    def _catch_up(self, copy: View, end: BatchHeader) -> None:
+        """Take what the copy has below a batch, unchecked: no copy had all of it when it was committed."""
+        self._pieces, self._is_behind = QueuePieces(self._queue), False
+        for header in copy.from_offset(0):
+            if header.base_offset < end.base_offset:
+                for key, record in self._pieces.take(copy.content(header.base_offset)):
+                    self._of.setdefault(key, _Known()).record = record
 
     def _check_deaths(self, key: PartitionKey, known: _Known, record: Records) -> None:
         """A record dies by its worker's rejection or by the limit."""
@@ -380,7 +374,7 @@ class QueueRecords:
             return f"is not known to the queue, and has records up to {end}" if end else None
         if known.record.ranges or known.record.next_offset < end:
             text = f"is settled to {settled_to(known.record)}, and leased to {known.record.next_offset} of {end}"
-            return f"{text}: {[str(each).split() for each in known.record.ranges[:3]]}"
+            return f"{text}: {known.record.ranges[:3]}"
         return None
 
     def is_dead(self, key: PartitionKey, offset: int) -> bool:

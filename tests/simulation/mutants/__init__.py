@@ -245,6 +245,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "Q1 a new coordinator takes all locks for ended": queues.no_new_locks,
     "Q1 a worker counts its lock from the answer": queues.counted_from_the_answer,
     "Q2 any refusal of a second attempt means that it is done": queues.any_second_refusal_is_done,
+    "Q2 a block of ranges that is empty stays in the log": queues.emptied_blocks_stay,
     "Q5 a dead letter is written outside of the transaction": queues.dead_letter_outside_of_the_transaction,
     "Q5 what a transaction accepts is settled before the decision": queues.settled_before_the_decision,
     "Q7 the dead live again": queues.the_dead_live_again,

@@ -17,7 +17,7 @@ from minilog.queues.message import Message
 from minilog.queues.settling import Settling
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, Moment
-from minilog_broker.coordinators.queues import partition_queue
+from minilog_broker.coordinators.queues import partition_queue, view
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.locks import LeaseName
 from minilog_broker.coordinators.queues.partition_queue import (
@@ -27,6 +27,7 @@ from minilog_broker.coordinators.queues.partition_queue import (
     SettledChange,
     leases_of,
 )
+from minilog_broker.coordinators.queues.pieces import PieceChange, QueueKey, changed_pieces
 from minilog_broker.coordinators.queues.ranges import Range, RangeState, changed_within
 from minilog_broker.coordinators.queues.records import QueueChange
 from minilog_broker.replication.leader import partition
@@ -222,3 +223,13 @@ def the_dead_live_again() -> Patches:
         return delivered(replace(current, death_reason=None), after._replace(limit=1 << 30))
 
     return [(partition_queue, "_delivered", mutant)]
+
+
+def emptied_blocks_stay() -> Patches:
+    """A decision writes the blocks that have ranges, and not that others have none any more."""
+
+    def mutant(key: QueueKey, before: PartitionQueue | None, after: PartitionQueue | None) -> list[PieceChange]:
+        changes = changed_pieces(key, before, after)
+        return [change for change in changes if change.key.block is None or change.value is not None]
+
+    return [(view, "changed_pieces", mutant)]

@@ -48,7 +48,8 @@ LEFT_OUT = {
     "TargetRecord": "members of groups",
     "AssignmentRecord": "members of groups",
     "QueuePartitionRecord": "progress of queues",
-    "QueueRangeRecord": "progress of queues",
+    "QueueBlockRecord": "progress of queues",
+    "DeathReasonRecord": "progress of queues",
     "QueueRedriveRecord": "progress of queues",
 }
 """The row of docs/operating/backup.md that says that it is not in the file."""

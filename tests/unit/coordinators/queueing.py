@@ -11,7 +11,7 @@ from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, RecordsExpired, RegisterProducer
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
-from minilog_broker.coordinators.queues.records import QueueKey
+from minilog_broker.coordinators.queues.pieces import QueueKey, assembled
 from minilog_broker.replication.stable_offsets import StableOffset
 from minilog_broker.security.lease_ids import new_lease_id
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
@@ -257,9 +257,7 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
     def state(self, key: PartitionKey = P0, queue: str = Q) -> PartitionQueue:
         """What the next coordinator would find."""
         self.commit()
-        value = self.coordinator.committed_state()[QueueKey(queue, key)]
-        assert isinstance(value, PartitionQueue)
-        return value
+        return assembled(self.coordinator.committed_state().items())[QueueKey(queue, key)]
 
 
 def offsets(leased: queue_pb2.LeaseResponse, key: PartitionKey = P0) -> list[int]:

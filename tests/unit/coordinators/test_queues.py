@@ -19,7 +19,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.describing import Progress
 from minilog_broker.coordinators.queues.leasing import LOOK_MS
-from minilog_broker.coordinators.queues.records import QueueKey
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.replication.stable_offsets import StableOffset
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
 from tests.unit.coordinators.queueing import (

@@ -16,8 +16,9 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import RangeState
-from minilog_broker.coordinators.queues.records import QueueKey, RedrivenTo
+from minilog_broker.coordinators.queues.records import RedrivenTo
 from tests.unit.coordinators.cluster import PAYMENTS, error_of
 from tests.unit.coordinators.queueing import P0, REJECT, Q, Queueing, delivery_counts, offsets
 from tests.unit.coordinators.test_dead_letters import TOPIC, carry

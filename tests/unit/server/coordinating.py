@@ -1,6 +1,6 @@
 """One broker's replicas and coordinators, without the rest of it: real cores, a real disk thread, a real directory.
 
-Partition 0 to 15 of both internal topics have their only replica here. Nobody else is there: what goes to other brokers
+Partition 0 to 15 of the internal topics have their only replica here. Nobody else is there: what goes to other brokers
 finds none.
 """
 
@@ -12,7 +12,12 @@ import random
 from collections.abc import Coroutine
 from typing import Any
 
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import (
+    GROUPS_TOPIC_NAME,
+    INTERNAL_PARTITIONS,
+    QUEUES_TOPIC_NAME,
+    TRANSACTIONS_TOPIC_NAME,
+)
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
@@ -43,7 +48,7 @@ from minilog_broker.storage.reserve import Reserve
 from tests.unit.server.surroundings import calls_here, outside
 
 BROKER, BROKER_EPOCH = 1, 10
-TOPIC_IDS = {TRANSACTIONS_TOPIC_NAME: b"t" * 16, GROUPS_TOPIC_NAME: b"g" * 16}
+TOPIC_IDS = {TRANSACTIONS_TOPIC_NAME: b"t" * 16, GROUPS_TOPIC_NAME: b"g" * 16, QUEUES_TOPIC_NAME: b"q" * 16}
 ORDERS = b"o" * 16
 CONFIG = TopicConfig(1, 64 << 20, 1 << 30, 1 << 40, True, -1, -1, False)
 

@@ -8,7 +8,7 @@ import itertools
 import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -26,17 +26,19 @@ from minilog.errors import (
 )
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
-from minilog.v1 import common_pb2, coordinator_pb2
+from minilog.security.quota_keys import PRODUCER_BYTE_RATE
+from minilog.v1 import common_pb2, coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.security.principal import BROKER, USER, Principal
 from minilog_broker.security.producer_proof import KEY_BYTES, ProducerKey, WriterName
-from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
+from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody, Rules
 from minilog_broker.server.clients.controller_link import IdBlock
 from minilog_broker.server.services import transaction_service
 from minilog_broker.server.services.group_service import GroupService
 from minilog_broker.server.services.producer_ids import ProducerIds
+from minilog_broker.server.services.queue_service import QueueService
 from minilog_broker.server.services.transaction_service import TransactionService
 from minilog_broker.server.shells import coordinator_loading, coordinator_shell
 from tests.unit.server.coordinating import ORDERS, TOPIC_IDS, CoordinatingBroker
@@ -415,6 +417,38 @@ def test_markers_that_nobody_has_written_are_not_visible(tmp_path: pathlib.Path)
         ended = await decided(lambda: service.EndTransaction(end, None))
         assert error_of(ended) is None
         assert ended.outcome == coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED_BECOMING_VISIBLE
+
+    run(tmp_path, scenario)
+
+
+class ChargingRules(type(NO_RULES)):  # type: ignore[misc]
+    """All is allowed, and charges are noted."""
+
+    def __init__(self) -> None:
+        self.charged: list[tuple[Any, ...]] = []
+
+    def charge(self, *arguments: object) -> None:
+        self.charged.append(arguments)
+
+
+def test_a_call_of_a_queue_is_charged_for_what_is_written_also_where_its_caller_goes_away(
+    tmp_path: pathlib.Path,
+) -> None:
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        service, rules = QueueService(cluster.coordinators, cluster.image), ChargingRules()
+        alice = Caller(Principal(USER, "alice"), "", "", cast("Rules", rules))
+        request = queue_pb2.RenewLeasesRequest(queue="jobs")
+        assert error_of(await decided(lambda: service.RenewLeases(request, alice))) is None
+        call = asyncio.ensure_future(service.RenewLeases(request, alice))
+        await asyncio.sleep(0)
+        call.cancel()
+        record = queue_pb2.RenewLeasesRequest(queue="jobs").ByteSize()
+        assert [charge[:2] for charge in rules.charged] == 2 * [(alice.principal, PRODUCER_BYTE_RATE)]
+        assert all(record <= charge[2] < record + 20 for charge in rules.charged)
+        await decided(lambda: service.RenewLeases(request, Everybody()))
+        assert len(rules.charged) == 2
 
     run(tmp_path, scenario)
 

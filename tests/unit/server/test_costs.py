@@ -9,8 +9,14 @@ from typing import Any
 import grpc
 import pytest
 
-from minilog.security.quota_keys import CONNECTIONS, CONTROLLER_MUTATION_RATE, PRODUCER_ID_RATE, REQUEST_RATE
-from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, metadata_pb2
+from minilog.security.quota_keys import (
+    CONNECTIONS,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    PRODUCER_ID_RATE,
+    REQUEST_RATE,
+)
+from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, metadata_pb2, queue_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
 from minilog_broker.security.access import Operation
 from minilog_broker.security.principal import USER, Principal
@@ -119,6 +125,14 @@ class TestProducerIds:
         assert found is not None
         assert (found.key, found.total) == (PRODUCER_ID_RATE, 1)
         assert (found.unused(answer(error=FAILED)), found.unused(answer())) == (1, 0)
+
+
+def test_a_lease_waits_for_what_queues_have_written_and_settlements_do_not() -> None:
+    lease = cost_of("/minilog.v1.QueueService/Lease", queue_pb2.LeaseRequest(), image(), DEFAULT_PARTITIONS)
+    assert lease is not None
+    assert (lease.key, lease.total, lease.has_more) == (PRODUCER_BYTE_RATE, 0, True)
+    for call in ("Settle", "RenewLeases"):
+        assert cost_of(f"/minilog.v1.QueueService/{call}", None, image(), DEFAULT_PARTITIONS) is None
 
 
 class Refused(Exception):

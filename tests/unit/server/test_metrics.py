@@ -14,7 +14,7 @@ from minilog.errors import InvalidArgument, InvalidConfig
 from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.queues.describing import RecordCounts
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
-from minilog_broker.coordinators.queues.records import QueueKey
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.server.addresses import check_plaintext
 from minilog_broker.server.metrics import names

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from minilog.errors import InvalidRecordState, LevelNotReached, MinilogError, NonEmptyGroup, wire_error
 from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.coordinator import CoordinatorState, Response
-from minilog_broker.coordinators.coordinator_effects import AskStableOffset, Moment, RecordsDied
+from minilog_broker.coordinators.coordinator_effects import AskStableOffset, BytesWritten, Moment, RecordsDied
 from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.queues import partition_queue, redriving, settling
@@ -31,10 +32,12 @@ from minilog_broker.coordinators.queues.describing import RecordCounts, describe
 from minilog_broker.coordinators.queues.leasing import Leasing, Surroundings
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 from minilog_broker.coordinators.queues.partition_queue import Death, Delivery, PartitionQueue
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import RangeState
-from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueKey, QueueValue, queue_codec
+from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueValue, queue_codec
 from minilog_broker.coordinators.queues.settings import queue_settings
 from minilog_broker.coordinators.queues.view import PartitionCount, QueueView
+from minilog_broker.coordinators.registrations import WaitingCommit
 from minilog_broker.coordinators.sequences import last_sequence
 from minilog_broker.coordinators.table import Change
 from minilog_broker.replication.stable_offsets import StableOffset
@@ -65,6 +68,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             self._view,
             self._locks,
             self._write,
+            self._charging,
             self._answer,
             self._effects.append,
             lambda principal: new_lease_id(self._table.end_offset + 1, principal),
@@ -74,6 +78,21 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         self._leasing = Leasing(around)
         self._unwritten: deque[LeaseName] = deque()  # leases whose locks have ended
         self._retry_at_ms = math.inf
+
+    def _write(self, changes: Sequence[QueueChange]) -> None:
+        """One decision, in pieces."""
+        super()._write(self._view.in_pieces(changes))
+        self._view.written(changes)
+
+    @contextmanager
+    def _charging(self, ticket: object) -> Iterator[None]:
+        """Charge to this call what is written meanwhile."""
+        before = self._log.taken_bytes
+        try:
+            yield
+        finally:
+            if count := self._log.taken_bytes - before:
+                self._effects.append(BytesWritten(ticket, count))
 
     # -- leases
 
@@ -203,11 +222,12 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
     def _decide_of(
         self,
         ticket: object,
-        request: queue_pb2.RenewLeasesRequest | queue_pb2.SettleRequest,
+        request: queue_pb2.RenewLeasesRequest | queue_pb2.SettleRequest | queue_pb2.RedriveRequest,
         kind: type[Response],
         decide: Callable[[], Response],
     ) -> None:
-        self._decide(ticket, request.queue, kind, decide, known_epoch=request.coordinator_epoch)
+        with self._charging(ticket):
+            self._decide(ticket, request.queue, kind, decide, known_epoch=request.coordinator_epoch)
 
     def redrive(self, ticket: object, request: queue_pb2.RedriveRequest, now: Moment) -> None:
         """RedriveResponse."""
@@ -218,7 +238,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             self._write(done.changes)
             return queue_pb2.RedriveResponse(outcomes=done.outcomes, next_offset=done.next_offset)
 
-        self._decide(ticket, request.queue, queue_pb2.RedriveResponse, decide, known_epoch=request.coordinator_epoch)
+        self._decide_of(ticket, request, queue_pb2.RedriveResponse, decide)
         if self._state is CoordinatorState.ACTIVE:
             self._leasing.serve(request.queue, now)
 
@@ -234,6 +254,10 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
     def _check_pending(self, request: queue_pb2.SettleRequest) -> None:
         settling.check(request)
+
+    def _decide_pending(self, commit: WaitingCommit[queue_pb2.SettleRequest], now: Moment) -> None:
+        with self._charging(commit.ticket):
+            super()._decide_pending(commit, now)
 
     def _last_sequence(self, producer_id: int) -> int:
         return last_sequence(self._view.pending_of(producer_id, self._queues_of(producer_id)))
@@ -354,10 +378,13 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
                     f"workers have leases of queue '{queue}': end them, or wait until their locks end "
                     f"(`minilog queue describe {queue}`)"
                 )
-            if any(place.is_settling for _, place in self._view.all_redriven(queue)):
+            redriven = self._view.all_redriven(queue)
+            if any(place.is_settling for _, place in redriven):
                 raise NonEmptyGroup(f"a redrive of queue '{queue}' writes letters again: wait for its end")
-            keys = [key for key, _ in self._table.owned(queue)]
-            self._write([Change(key, None) for key in keys])
+            keys = [key for key, _ in self._view.partitions(queue)]
+            others = [QueueKey(queue), *(key for key, _ in redriven)]
+            others += (QueueKey(queue, producer_id=producer_id) for producer_id in self._view.producers(queue))
+            self._write([Change(key, None) for key in (*keys, *others)])
             self._forget(keys)
             return queue_pb2.DeleteQueueResponse()
 
@@ -400,6 +427,9 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
     # -- the term
 
+    def _loaded(self) -> None:
+        self._view.load()
+
     def _activated(self, now: Moment) -> None:
         self._leasing.begin_term(now)
         for queue in self._view.names():
@@ -421,6 +451,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
     def _ended(self) -> None:
         super()._ended()
+        self._view.clear()
         self._leasing.end_term(self._not_coordinator())
         self._locks.clear()
         self._unwritten.clear()

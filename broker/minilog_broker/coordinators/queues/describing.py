@@ -10,8 +10,8 @@ from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.leasing import Leasing
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
-from minilog_broker.coordinators.queues.records import QueueKey
 
 
 class Progress(NamedTuple):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,8 +31,9 @@ from minilog_broker.coordinators.queues import partition_queue
 from minilog_broker.coordinators.queues.alone import Alone, Holder
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks, Owner
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue, Wanted
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
-from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueKey
+from minilog_broker.coordinators.queues.records import Queue, QueueChange
 from minilog_broker.coordinators.queues.view import QueueView
 from minilog_broker.coordinators.queues.waiting import WaitingLease, WaitingLeases
 from minilog_broker.coordinators.queues.watches import Watches
@@ -46,13 +48,14 @@ _DELAYED = (RangeState.READY, RangeState.DEAD)
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What leases need of their coordinator. `write` raises a MinilogError where it wrote nothing. Then the term may be
-    over. `answer`: a ticket, the queue that the answer rests on, the message. `next_lease_id`: of a principal,
-    never used before in this log. `coordinator_epoch`: of the term. `is_busy`: whether a batch of the log is on its
-    way."""
+    over. `charging`: what is written meanwhile is for the call of this ticket. `answer`: a ticket, the queue that the
+    answer rests on, the message. `next_lease_id`: of a principal, never used before in this log. `coordinator_epoch`:
+    of the term. `is_busy`: whether a batch of the log is on its way."""
 
     view: QueueView
     locks: Locks
     write: Callable[[Sequence[QueueChange]], None]
+    charging: Callable[[object], AbstractContextManager[None]]
     answer: Callable[[object, str, Message], None]
     emit: Callable[[CoordinatorEffect], None]
     next_lease_id: Callable[[str], int]
@@ -126,7 +129,7 @@ class Leasing:
     def lease(self, ticket: object, request: queue_pb2.LeaseRequest, now: Moment, principal: str) -> None:
         """Answer the call now, or let it wait. Raises InvalidArgument, UnknownTopicId, and what writing raises."""
         call = WaitingLease(ticket, request, now.ms, now.ms + request.max_wait_ms, principal)
-        self._begin_queue(request)
+        self._begin_queue(ticket, request)
         if self._around.is_busy() and request.max_wait_ms:
             self._calls.add(call)
             self._due[request.queue] = None
@@ -140,7 +143,7 @@ class Leasing:
         if (call := self._calls.of_ticket(ticket)) is not None:
             self._calls.over(call)
 
-    def _begin_queue(self, request: queue_pb2.LeaseRequest) -> None:
+    def _begin_queue(self, ticket: object, request: queue_pb2.LeaseRequest) -> None:
         """Note the topics that the queue has from now on. Raises InvalidArgument, UnknownTopicId."""
         queue = self._view.queue(request.queue)
         new = [topic_id for topic_id in request.topic_ids if topic_id not in queue.topics]
@@ -151,7 +154,8 @@ class Leasing:
                 "use another queue for the others. A topic leaves a queue when it is deleted"
             )
         if new:
-            self._around.write([Change(QueueKey(request.queue), Queue(queue.settings, {**queue.topics, **counts}))])
+            with self._around.charging(ticket):
+                self._around.write([Change(QueueKey(request.queue), Queue(queue.settings, {**queue.topics, **counts}))])
 
     def _lease_now(self, call: WaitingLease, now: Moment) -> Grant:
         """Lease what there is, and answer. Without ranges nothing is changed."""
@@ -159,7 +163,8 @@ class Leasing:
         grant = self._leased(call, lease_id, now)
         if not grant.ranges:
             return grant
-        self._around.write(grant.changes)
+        with self._around.charging(call.ticket):
+            self._around.write(grant.changes)
         settings = self._view.settings(request.queue)
         lock_ms = settings.lock_duration_ms
         name = LeaseName(request.queue, lease_id)

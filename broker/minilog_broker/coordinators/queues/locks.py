@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from minilog_broker.coordinators.queues.records import QueueKey
+from minilog_broker.coordinators.queues.pieces import QueueKey
 
 
 class LeaseName(NamedTuple):

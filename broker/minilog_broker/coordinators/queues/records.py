@@ -1,38 +1,31 @@
 """What is known of a queue, and how it is written (coordinator_records.proto).
 
-    key                    value              until
-    (queue)                Queue              the queue is deleted
-    (queue, partition)     PartitionQueue     the queue, or the topic, is deleted
-    (queue, producer id)   SettlingProducer   the producer's marker
-    (queue, letters)       RedrivenTo         the queue, or the dead-letter topic, is deleted
+    key                          value              until
+    (queue)                      Queue              the queue is deleted
+    (queue, partition)           PartitionHead      the queue, or the topic, is deleted
+    (queue, partition, number)   Block              none of its ranges is left (pieces.py)
+    (queue, partition, digest)   DeathReason        no range has died for it
+    (queue, producer id)         SettlingProducer   the producer's marker
+    (queue, letters)             RedrivenTo         the queue, or the dead-letter topic, is deleted
 
-The value of a partition is the checkpoint of its state. A coordinator that takes over loads it, and nothing else.
+The pieces of a partition are the checkpoint of its state. A coordinator that takes over loads them, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.v1 import queue_pb2
 from minilog.versions import written_later
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
+from minilog_broker.coordinators.queues.pieces import Block, DeathReason, PartitionHead, QueueKey
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from minilog_broker.coordinators.record_kinds import RecordCodec, ValueKind
 from minilog_broker.coordinators.table import Change, Table
-
-
-class QueueKey(NamedTuple):
-    """`owner` is the queue. The partition, the producer id or `letters` is given, or none of them. `letters`: a
-    partition of a dead-letter topic."""
-
-    owner: str
-    partition: PartitionKey | None = None
-    producer_id: int | None = None
-    letters: PartitionKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +59,8 @@ class RedrivenTo:
         return self.settling_to is not None
 
 
-QueueValue: TypeAlias = Queue | PartitionQueue | SettlingProducer | RedrivenTo
+QueueValue: TypeAlias = Queue | PartitionQueue | PartitionHead | Block | DeathReason | SettlingProducer | RedrivenTo
+"""A PartitionQueue is of a decision alone: the table has its pieces."""
 QueueChange: TypeAlias = Change[QueueKey, QueueValue]
 QueueTable: TypeAlias = Table[QueueKey, QueueValue]
 
@@ -74,7 +68,14 @@ QueueTable: TypeAlias = Table[QueueKey, QueueValue]
 def _key_message(key: QueueKey) -> records_pb2.QueueLogKey:
     record = records_pb2.QueueLogKey(queue=key.owner)
     if key.partition is not None:
-        record.partition_id.CopyFrom(key.partition.to_wire())
+        partition_id = key.partition.to_wire()
+        if key.block is not None:
+            record.block.CopyFrom(records_pb2.QueueBlockKey(partition_id=partition_id, number=key.block))
+        elif key.reason is not None:
+            name = bytes.fromhex(key.reason)
+            record.reason.CopyFrom(records_pb2.DeathReasonKey(partition_id=partition_id, digest=name))
+        else:
+            record.partition_id.CopyFrom(partition_id)
     elif key.producer_id is not None:
         record.producer_id = key.producer_id
     elif key.letters is not None:
@@ -90,6 +91,11 @@ def _key(record: records_pb2.QueueLogKey) -> QueueKey:
             return QueueKey(record.queue, producer_id=record.producer_id)
         case "letters_partition_id":
             return QueueKey(record.queue, letters=PartitionKey.of(record.letters_partition_id))
+        case "block":
+            return QueueKey(record.queue, PartitionKey.of(record.block.partition_id), block=record.block.number)
+        case "reason":
+            named = record.reason
+            return QueueKey(record.queue, PartitionKey.of(named.partition_id), reason=named.digest.hex())
         case _:
             return QueueKey(record.queue)
 
@@ -105,45 +111,79 @@ def _queue(record: records_pb2.QueueRecord) -> Queue:
     return Queue(dict(record.settings), {topic.topic_id: topic.partition_count for topic in record.topics})
 
 
-def _range_record(current: Range) -> records_pb2.QueueRangeRecord:
-    return records_pb2.QueueRangeRecord(
-        first_offset=current.first,
-        last_offset=current.last,
+def _block_record(value: Block) -> records_pb2.QueueBlockRecord:
+    record = records_pb2.QueueBlockRecord()
+    places: dict[bytes, int] = {}
+    end = 0
+    for current in value.ranges:
+        kind = _kind_record(current)
+        place = places.setdefault(kind.SerializeToString(deterministic=True), len(places))
+        if place == len(record.kinds):
+            record.kinds.append(kind)
+        record.ranges.extend((current.first - end, current.last - current.first, place))
+        end = current.last + 1
+    return record
+
+
+def _kind_record(current: Range) -> records_pb2.QueueRangeKind:
+    return records_pb2.QueueRangeKind(
         state=queue_pb2.RangeState.ValueType(current.state),
         delivery_count=current.delivery_count,
         lease_id=current.lease_id,
-        producer_id=current.producer_id,
+        producer_id=None if current.producer_id == -1 else current.producer_id,
         delay_ms=current.delay_ms,
-        death_reason=current.death_reason,
+        death_reason=None if current.death_reason is None else bytes.fromhex(current.death_reason),
     )
 
 
-def _range(record: records_pb2.QueueRangeRecord) -> Range:
-    if int(record.state) not in list(map(int, RangeState)):
+def _block(record: records_pb2.QueueBlockRecord) -> Block:
+    return Block(tuple(_ranges(record)))
+
+
+def _ranges(record: records_pb2.QueueBlockRecord) -> Iterator[Range]:
+    """Raises ValueError where the numbers are not those of ranges."""
+    numbers, end = iter(record.ranges), 0
+    if not record.ranges:
+        raise ValueError("a block without ranges")
+    for gap, more, place in zip(numbers, numbers, numbers, strict=True):
+        if place >= len(record.kinds):
+            raise ValueError(f"a range of kind {place}, and there are {len(record.kinds)}")
+        first = end + gap
+        yield _range(record.kinds[place], first, first + more)
+        end = first + more + 1
+
+
+def _range(kind: records_pb2.QueueRangeKind, first: int, last: int) -> Range:
+    if int(kind.state) not in list(map(int, RangeState)):
         raise written_later("a record in the log of queues")
     return Range(
-        record.first_offset,
-        record.last_offset,
-        RangeState(record.state),
-        record.delivery_count,
-        record.lease_id,
-        record.producer_id,
-        record.delay_ms,
-        record.death_reason if record.HasField("death_reason") else None,
+        first,
+        last,
+        RangeState(kind.state),
+        kind.delivery_count,
+        kind.lease_id,
+        kind.producer_id if kind.HasField("producer_id") else -1,
+        kind.delay_ms,
+        kind.death_reason.hex() if kind.HasField("death_reason") else None,
     )
 
 
-def _partition_record(value: PartitionQueue) -> records_pb2.QueuePartitionRecord:
+def _head_record(value: PartitionHead) -> records_pb2.QueuePartitionRecord:
     return records_pb2.QueuePartitionRecord(
-        next_offset=value.next_offset,
-        leader_epoch=value.leader_epoch,
-        ranges=map(_range_record, value.ranges),
-        dead_count=value.dead_count,
+        next_offset=value.next_offset, leader_epoch=value.leader_epoch, dead_count=value.dead_count
     )
 
 
-def _partition(record: records_pb2.QueuePartitionRecord) -> PartitionQueue:
-    return PartitionQueue(record.next_offset, record.leader_epoch, tuple(map(_range, record.ranges)), record.dead_count)
+def _head(record: records_pb2.QueuePartitionRecord) -> PartitionHead:
+    return PartitionHead(record.next_offset, record.leader_epoch, record.dead_count)
+
+
+def _reason_record(value: DeathReason) -> records_pb2.DeathReasonRecord:
+    return records_pb2.DeathReasonRecord(text=value.text)
+
+
+def _reason(record: records_pb2.DeathReasonRecord) -> DeathReason:
+    return DeathReason(record.text)
 
 
 def _producer_record(value: SettlingProducer) -> records_pb2.SettlingProducerRecord:
@@ -170,12 +210,14 @@ def _redriven(record: records_pb2.QueueRedriveRecord) -> RedrivenTo:
 def queue_codec() -> RecordCodec[QueueKey, QueueValue]:
     """Keys and values as records of `__queues`."""
     kinds: tuple[ValueKind[QueueKey], ...] = (
+        ValueKind(PartitionHead, lambda key: key.is_partition, records_pb2.QueuePartitionRecord, _head_record, _head),
+        ValueKind(Block, lambda key: key.block is not None, records_pb2.QueueBlockRecord, _block_record, _block),
         ValueKind(
-            PartitionQueue,
-            lambda key: key.partition is not None,
-            records_pb2.QueuePartitionRecord,
-            _partition_record,
-            _partition,
+            DeathReason,
+            lambda key: key.reason is not None,
+            records_pb2.DeathReasonRecord,
+            _reason_record,
+            _reason,
         ),
         ValueKind(
             SettlingProducer,

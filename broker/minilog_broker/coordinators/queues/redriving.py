@@ -20,8 +20,9 @@ from minilog.errors import InvalidRecordState, UnknownTopicOrPartition, Unstable
 from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
-from minilog_broker.coordinators.queues.records import QueueChange, QueueKey, RedrivenTo
+from minilog_broker.coordinators.queues.records import QueueChange, RedrivenTo
 from minilog_broker.coordinators.queues.view import QueueView
 from minilog_broker.coordinators.table import Change
 

@@ -17,8 +17,9 @@ from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.queues import partition_queue, redriving
 from minilog_broker.coordinators.queues.locks import LeaseName
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import RangeState
-from minilog_broker.coordinators.queues.records import QueueChange, QueueKey, SettlingProducer
+from minilog_broker.coordinators.queues.records import QueueChange, SettlingProducer
 from minilog_broker.coordinators.queues.view import QueueView
 from minilog_broker.coordinators.sequences import check_marker, is_new
 from minilog_broker.coordinators.table import Change

@@ -1,26 +1,65 @@
-"""The table as queues and their partitions: what the rules read. Everything in flight counts."""
+"""The table as queues and their partitions: what the rules read. Everything in flight counts.
+
+The states of partitions stand beside the table, which has their pieces (pieces.py). So a rule reads a whole state.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from minilog.errors import InvalidRecordState, ResourceNotFound, UnknownTopicId
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
-from minilog_broker.coordinators.queues.records import Queue, QueueKey, QueueTable, RedrivenTo, SettlingProducer
+from minilog_broker.coordinators.queues.pieces import QueueKey, assembled, changed_pieces
+from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueTable, RedrivenTo, SettlingProducer
 from minilog_broker.coordinators.queues.settings import QueueSettings, queue_settings
+from minilog_broker.coordinators.table import Change
 
 PartitionCount = Callable[[bytes], int | None]
 """The number of partitions of a topic of the image, by its id. None: there is no such topic."""
 
 
 class QueueView:
-    """Reads only; a rule that changes something gives the changes back to its coordinator."""
+    """For rules it reads only; a rule that changes something gives the changes back to its coordinator."""
 
     def __init__(self, table: QueueTable, partition_count: PartitionCount) -> None:
         self._table = table
         self._partition_count = partition_count
+        self._states: dict[str, dict[QueueKey, PartitionQueue]] = {}  # by queue
+
+    # -- the states of partitions
+
+    def load(self) -> None:
+        """All that is committed is in the table, and nothing else. Raises CorruptMessage."""
+        self.clear()
+        for key, state in assembled(self._table.committed().items()).items():
+            self._states.setdefault(key.owner, {})[key] = state
+
+    def clear(self) -> None:
+        self._states.clear()
+
+    def in_pieces(self, changes: Sequence[QueueChange]) -> list[QueueChange]:
+        """What a decision writes."""
+        written: list[QueueChange] = []
+        for change in changes:
+            if change.key.is_partition:
+                after = change.value if isinstance(change.value, PartitionQueue) else None
+                pieces = changed_pieces(change.key, self.partition(change.key), after)
+                written += (Change(piece.key, piece.value) for piece in pieces)
+            else:
+                written.append(change)
+        return written
+
+    def written(self, changes: Sequence[QueueChange]) -> None:
+        """The decision has its place in the log."""
+        for key, value in changes:
+            if isinstance(value, PartitionQueue):
+                self._states.setdefault(key.owner, {})[key] = value
+            elif key.is_partition:
+                self._states.get(key.owner, {}).pop(key, None)
+
+    # -- what the rules read
 
     def names(self) -> list[str]:
         """The queues that are known."""
@@ -42,8 +81,7 @@ class QueueView:
         return queue_settings(self.queue(name).settings)
 
     def partition(self, key: QueueKey) -> PartitionQueue | None:
-        value = self._table.get(key)
-        return value if isinstance(value, PartitionQueue) else None
+        return self._states.get(key.owner, {}).get(key)
 
     def leased_partition(self, name: str, partition_id: common_pb2.PartitionId) -> PartitionQueue:
         """Raises InvalidRecordState where nothing of the partition was ever leased."""
@@ -57,7 +95,7 @@ class QueueView:
 
     def partitions(self, name: str) -> list[tuple[QueueKey, PartitionQueue]]:
         """The partitions of a queue that have a state."""
-        return [(key, value) for key, value in self._table.owned(name) if isinstance(value, PartitionQueue)]
+        return list(self._states.get(name, {}).items())
 
     def redriven(self, key: QueueKey) -> RedrivenTo:
         """How far the letters of a partition are redriven."""

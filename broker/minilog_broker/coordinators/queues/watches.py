@@ -14,7 +14,7 @@ import heapq
 import math
 from dataclasses import dataclass
 
-from minilog_broker.coordinators.queues.records import QueueKey
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.replication.stable_offsets import StableOffset
 
 RETRY_MS = 100.0

@@ -200,3 +200,9 @@ class Everybody(Caller):
 
     def __init__(self, listener: str = "") -> None:
         super().__init__(ANONYMOUS, "", "", NO_RULES, listener)
+
+
+def has_quotas(caller: Caller) -> bool:
+    """Whether a caller has quotas: only one that has logged in. Else strangers, who are all one, would slow down each
+    other's logins."""
+    return not caller.is_everybody and caller.principal != ANONYMOUS

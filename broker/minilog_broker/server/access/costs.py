@@ -1,8 +1,12 @@
-"""The cost of a call beside the call itself: partitions that it creates, adds or deletes, and producer ids. Pure.
+"""The cost of a call beside the call itself: partitions that it creates, adds or deletes, producer ids, and what queues
+write. Pure.
 
 The count is that of KIP-599: a deletion counts the deleted partitions, an enlargement the added ones, and a mere
 validation nothing. The call is charged before its work, by the facts of that time. The charge for refused parts of the
 answer is given back.
+
+What a queue writes for leases, renewals and settlements is known afterwards. A lease waits for that debt. Settlements
+and renewals do not: they are for records that were leased, and a lock must not end because of them.
 """
 
 from __future__ import annotations
@@ -11,18 +15,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from minilog.security.quota_keys import CONTROLLER_MUTATION_RATE, PRODUCER_ID_RATE
+from minilog.security.quota_keys import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, PRODUCER_ID_RATE
 from minilog_broker.controller.image import MetadataImage
 
 _ADMIN = "/minilog.v1.AdminService"
+_LEASE = "/minilog.v1.QueueService/Lease"
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of one call under the quota `key`: an amount for each result of its answer."""
+    """The cost of one call under the quota `key`: an amount for each result of its answer. `has_more`: the service
+    charges what it writes. The call waits until what was written for those before is paid."""
 
     key: str
     amounts: tuple[int, ...]
+    has_more: bool = False
 
     @property
     def total(self) -> int:
@@ -41,6 +48,8 @@ def cost_of(path: str, request: Any, image: MetadataImage, default_partitions: i
     number."""
     if path in _GIVING_PRODUCER_IDS:
         return Cost(PRODUCER_ID_RATE, (1,))
+    if path == _LEASE:
+        return Cost(PRODUCER_BYTE_RATE, (0,), has_more=True)
     amounts = _MUTATIONS.get(path)
     if amounts is None or getattr(request, "validate_only", False):
         return None

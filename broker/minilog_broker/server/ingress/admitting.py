@@ -9,11 +9,11 @@ from minilog.record_batch.header import Buffer
 from minilog.security.quota_keys import REQUEST_RATE
 from minilog.stream_messages import StreamMessage
 from minilog_broker.security.principal import ANONYMOUS
-from minilog_broker.server.access.caller import Caller
+from minilog_broker.server.access.caller import Caller, has_quotas
 from minilog_broker.server.ingress.arrival import Arrival
 from minilog_broker.server.ingress.client_stream import Parse
 from minilog_broker.server.ingress.gate import Gate
-from minilog_broker.server.ingress.throttle import MAX_DELAY_S, has_quotas
+from minilog_broker.server.ingress.throttle import MAX_DELAY_S
 from minilog_broker.server.ingress.traffic import Flow
 
 MAX_STRANGERS_BYTES = 64 << 10  # of one message from a client that has not logged in

@@ -13,8 +13,7 @@ from minilog.record_batch.header import Buffer
 from minilog.security.quota_keys import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_RATE
 from minilog.stream_messages import FETCH, MEMBER, PRODUCE
 from minilog.tracing import StreamSpans
-from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.ingress.throttle import has_quotas
+from minilog_broker.server.access.caller import Caller, has_quotas
 from minilog_broker.server.ingress.traffic import Flow, Traffic
 from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver
 from minilog_broker.server.runtime.turns import Turns

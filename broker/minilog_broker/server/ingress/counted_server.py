@@ -184,7 +184,7 @@ class _Call:
 async def _charged(flow: Flow, caller: Caller, request: Any, held_bytes: int) -> Cost | None:
     """Charge the cost of a call beside the call itself. Raises ResourceExhausted."""
     cost = caller.cost(request)
-    if cost is not None and cost.total:
+    if cost is not None and (cost.total or cost.has_more):
         await flow.throttle.pay(caller, cost.key, cost.total, held_bytes, MAX_DELAY_S)
     return cost
 

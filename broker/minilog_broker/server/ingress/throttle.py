@@ -14,8 +14,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from minilog.errors import ResourceExhausted
-from minilog_broker.security.principal import ANONYMOUS, Principal
-from minilog_broker.server.access.caller import Caller
+from minilog_broker.security.principal import Principal
+from minilog_broker.server.access.caller import Caller, has_quotas
 
 MAX_DELAY_S = 10.0  # of a call: below the clients' request.timeout.ms
 MOST_WAITING = 1_000  # in one line
@@ -74,9 +74,3 @@ class Throttle:
             line.held_bytes -= held_bytes
             if not line.waiting:
                 del self._lines[place]
-
-
-def has_quotas(caller: Caller) -> bool:
-    """Whether a caller has quotas: only one that has logged in. Else strangers, who are all one, would slow down each
-    other's logins."""
-    return not caller.is_everybody and caller.principal != ANONYMOUS

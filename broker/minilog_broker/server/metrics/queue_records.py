@@ -7,7 +7,7 @@ that scrapes have seen, so it is never more than the time of watching.
 from __future__ import annotations
 
 from minilog_broker.coordinators.queues.describing import RecordCounts
-from minilog_broker.coordinators.queues.records import QueueKey
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.server.metrics import names
 from minilog_broker.server.metrics.broker_metrics import Samples
 from minilog_broker.server.metrics.broker_parts import BrokerParts

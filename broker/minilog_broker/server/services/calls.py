@@ -13,11 +13,12 @@ from typing import Any, Protocol, TypeVar, cast
 from google.protobuf.message import Message
 
 from minilog.errors import MinilogError, wire_error
+from minilog.security.quota_keys import PRODUCER_BYTE_RATE
 from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.controller.controller import Controller
 from minilog_broker.coordinators.coordinator import Coordinator
 from minilog_broker.coordinators.coordinator_effects import Moment
-from minilog_broker.server.access.caller import Caller
+from minilog_broker.server.access.caller import Caller, has_quotas
 from minilog_broker.server.shells.controller_shell import ControllerShell, Decision
 from minilog_broker.server.shells.coordinator_shell import CoordinatorShell
 from minilog_broker.server.shells.coordinators import Coordinators
@@ -115,6 +116,7 @@ async def _answered(
     kind: type[Response],
     ask: Ask[Core, Request],
     check: Callable[[Request], None],
+    charge: Callable[[int], None] | None = None,
 ) -> Response:
     coordinators = service.coordinators
     try:
@@ -122,7 +124,7 @@ async def _answered(
         shell = find(coordinators, request)
     except MinilogError as error:
         return kind(error=wire_error(error))
-    return await shell.ask(kind, lambda ticket: ask(shell.core, ticket, request, coordinators.moment()))
+    return await shell.ask(kind, lambda ticket: ask(shell.core, ticket, request, coordinators.moment()), charge)
 
 
 def callers_call(
@@ -131,7 +133,7 @@ def callers_call(
     ask: Callable[[Core, object, Request, Moment, str], None],
     check: Callable[[Request], None],
 ) -> UnaryCall[Request, Response]:
-    """The same, and the core hears whose call it is."""
+    """The same, and the core hears whose call it is. The caller is charged for what is written for it."""
 
     async def call(service: HasCoordinators, request: Request, context: Caller) -> Response:
         principal = str(context.principal)
@@ -139,9 +141,23 @@ def callers_call(
         def of_caller(core: Core, ticket: object, asked: Request, now: Moment) -> None:
             ask(core, ticket, asked, now, principal)
 
-        return await _answered(service, request, find, kind, of_caller, check)
+        def charge(count: int) -> None:
+            if has_quotas(context):
+                context.charge(PRODUCER_BYTE_RATE, count)
+
+        return await _answered(service, request, find, kind, of_caller, check, charge)
 
     return cast("UnaryCall[Request, Response]", call)
+
+
+def charged_call(
+    find: Callable[[Coordinators, Request], CoordinatorShell[Core]],
+    kind: type[Response],
+    ask: Ask[Core, Request],
+    check: Callable[[Request], None],
+) -> UnaryCall[Request, Response]:
+    """The same, and the core does not care whose call it is."""
+    return callers_call(find, kind, lambda core, ticket, request, now, _: ask(core, ticket, request, now), check)
 
 
 def listing(

@@ -17,6 +17,7 @@ from minilog_broker.server.services.calls import (
     Response,
     UnaryCall,
     callers_call,
+    charged_call,
     coordinator_call,
     listing,
     untimed,
@@ -73,9 +74,9 @@ class QueueService(queue_pb2_grpc.QueueServiceServicer):
         return response
 
     Lease = callers_call(_of_queue, queue_pb2.LeaseResponse, QueueCoordinator.lease, check_lease)
-    _renew = _call(queue_pb2.RenewLeasesResponse, QueueCoordinator.renew)
-    _settle = _call(queue_pb2.SettleResponse, QueueCoordinator.settle, check_settlements)
-    Redrive = _call(queue_pb2.RedriveResponse, QueueCoordinator.redrive, check_redrive)
+    _renew = charged_call(_of_queue, queue_pb2.RenewLeasesResponse, QueueCoordinator.renew, check_queue)
+    _settle = charged_call(_of_queue, queue_pb2.SettleResponse, QueueCoordinator.settle, check_settlements)
+    Redrive = charged_call(_of_queue, queue_pb2.RedriveResponse, QueueCoordinator.redrive, check_redrive)
     DescribeQueue = _call(queue_pb2.DescribeQueueResponse, QueueCoordinator.describe)
     AlterQueue = _call(queue_pb2.AlterQueueResponse, QueueCoordinator.alter)
     DeleteQueue = _call(queue_pb2.DeleteQueueResponse, untimed(QueueCoordinator.delete))

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import structlog
 from google.protobuf.message import Message
@@ -26,6 +27,7 @@ from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import (
+    BytesWritten,
     CoordinatorAnswer,
     CoordinatorEffect,
     DeleteRecordsBelow,
@@ -99,6 +101,7 @@ class CoordinatorShell(Generic[_Core]):
         self._leader_epoch = self._log_end = -1
         self._loading: asyncio.Task[None] | None = None
         self._waiting = 0
+        self._charges: WeakKeyDictionary[object, Callable[[int], None]] = WeakKeyDictionary()  # by ticket
         self._timer = CoreTimer(self._next_tick_ms, self._tick)
         self._timer.start()
 
@@ -164,15 +167,19 @@ class CoordinatorShell(Generic[_Core]):
 
     # -- calls
 
-    async def ask(self, kind: type[Response], ask: Callable[[object], None]) -> Response:
+    async def ask(
+        self, kind: type[Response], ask: Callable[[object], None], charge: Callable[[int], None] | None = None
+    ) -> Response:
         """Give a call to the core, and wait until the answer is committed. The core does not wait for a caller that
-        goes away."""
+        goes away. `charge`: gets the bytes that are written for the call."""
         if self._waiting >= self.max_waiting:
             busy = CoordinatorLoadInProgress(f"{self.core}: {self.max_waiting} calls wait for their answers: retry")
             return kind(error=wire_error(busy))
         self.is_wanted()
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting += 1
+        if charge is not None:
+            self._charges[ticket] = charge
         try:
             ask(ticket)
             self.run()
@@ -203,6 +210,9 @@ class CoordinatorShell(Generic[_Core]):
             case CoordinatorAnswer(ticket=asyncio.Future() as ticket, message=message):
                 if not ticket.done():
                     ticket.set_result(message)
+            case BytesWritten(ticket=ticket, count=count):
+                if (charge := self._charges.get(ticket)) is not None:
+                    charge(count)
             case LoadLog():
                 self._loading = self._around.spawn(self._load(effect))
             case DeleteRecordsBelow(leader_epoch=leader_epoch, offset=offset):
