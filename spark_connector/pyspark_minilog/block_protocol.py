@@ -35,11 +35,13 @@ FUNCTION = "pyspark_minilog.transaction"
 @dataclass(frozen=True, slots=True)
 class BegunBlock:
     """The facts of a block that its writes need. With `is_committed` no task writes anything. `servers` are those of
-    the block, sorted: a write to another cluster is none of its transaction."""
+    the block, sorted: a write to another cluster is none of its transaction. With `sums_rows` the tasks sum their rows,
+    since the block does not know the offsets of these."""
 
     attempt: Attempt
     is_committed: bool
     servers: tuple[str, ...]
+    sums_rows: bool = True
 
     def to_json(self) -> str:
         return json.dumps(
@@ -50,6 +52,7 @@ class BegunBlock:
                 "run_id": self.attempt.run_id.hex(),
                 "is_committed": self.is_committed,
                 "servers": self.servers,
+                "sums_rows": self.sums_rows,
             }
         )
 
@@ -58,7 +61,7 @@ class BegunBlock:
         named = json.loads(text)
         attempt_id, run_id = (bytes.fromhex(named[name]) for name in ("attempt_id", "run_id"))
         attempt = Attempt(named["transactional_id"], named["generation"], attempt_id, run_id)
-        return cls(attempt, named["is_committed"], tuple(named["servers"]))
+        return cls(attempt, named["is_committed"], tuple(named["servers"]), named["sums_rows"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +143,16 @@ def check_replayed_block(before: AlreadyCommitted, now: Facts, rows: int | None)
         )
     advice = f"Perhaps another block of {FUNCTION} has the same name: give each block a name of its own"
     check_same(before, now, rows, is_stream=False, advice=advice)
+
+
+def check_left_out(before: AlreadyCommitted) -> None:
+    """Raises NotAReplay if the program has left out all writes of a committed block with rows, and nothing but these
+    rows would show that it is a replay."""
+    if before.contents is not None and before.contents.rows:
+        raise NotAReplay(
+            f"{before.attempt} is committed already, with {before.contents.rows} rows, and nothing shows that this "
+            f"block of {FUNCTION} is its replay: it has left out its writes, and does not know the offsets of its "
+            "micro-batch. Give the block the option checkpointLocation: the checkpoint of the query, as a folder that "
+            "Spark's driver can read. Or let the block write its rows: the sink compares them, and does not write them "
+            "again. Or, if this is a replay, set checkReplay to false"
+        )

@@ -18,6 +18,7 @@ from pyspark_minilog.errors import refused
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.replay_facts import facts_of_rows
 from pyspark_minilog.sink import SinkPlan
+from pyspark_minilog.sink_protocol import values_of
 from pyspark_minilog.task_login import TaskLogin, as_task, task_login
 from pyspark_minilog.write_task import Written, drained, reports_of, tell_of_old_rows, topic_ids, write_part
 
@@ -58,13 +59,14 @@ class BlockWriter(DataSourceArrowWriter):
             return Written(drained(self._plan, iterator, AlreadyCommitted(self._block.attempt, None)))
         options = as_task(self._options, self._login)
         first_task = self._number * TASKS_PER_WRITE
-        return Written(write_part(options, self._plan, iterator, self._block.attempt, first_task=first_task))
+        attempt, sums_rows = self._block.attempt, self._block.sums_rows
+        return Written(write_part(options, self._plan, iterator, attempt, first_task=first_task, sums_rows=sums_rows))
 
     @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Hand the winners over to the block. Raises InvalidOption, InconsistentWrite, MinilogError."""
         reports = reports_of(messages)
-        facts = facts_of_rows(self._plan.columns, topic_ids(self._options, reports))
+        facts = facts_of_rows(self._plan.columns, topic_ids(self._options, reports), values_of(reports))
         self._folder.hand_over(self._number, hand_over(reports, self._block, facts))
         tell_of_old_rows(self._options, reports)
 

@@ -68,6 +68,10 @@ class SinkPlan:
         batch = self._spelled(batch)
         return frozenset(encode(_topic_column(batch))[1] if self.topic is None else [self.topic])
 
+    def written(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that the sink takes."""
+        return self._spelled(batch).select(list(self.columns))
+
     def _spelled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.spelling:
             return batch

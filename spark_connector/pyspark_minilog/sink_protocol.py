@@ -39,6 +39,7 @@ from pyspark_minilog.replay_facts import NO_FACTS, Facts, MicroBatch, check_othe
 STREAM_PREFIX = "spark-"
 BATCH_PREFIX = "spark-write-"
 _MARK_BYTES = 16
+SUM_BITS = 64  # of a sum of rows
 _OTHER_WRITE = (
     "Perhaps another write has the same version: give it another transactionVersion or transactionalId, or write both "
     "in one block of pyspark_minilog.transaction"
@@ -51,7 +52,8 @@ _ONE_QUERY = ("checkpointlocation", "queryname")
 class TaskReport:
     """The result of one task attempt. Without a part the attempt has not enlisted, and names no producer: `attempt` is
     the one in which it would have. `topics` has the topics of rows that are committed already. `oldest_us` has the time
-    of the oldest written row, by topic. `micro_batch` says where a batch write runs."""
+    of the oldest written row, by topic. `micro_batch` says where a batch write runs. `values` is the sum of the rows
+    (row_sums.py), None if nobody has summed them."""
 
     rows: int
     part: Enlistment | AlreadyCommitted | None = None
@@ -60,6 +62,7 @@ class TaskReport:
     oldest_us: Mapping[str, int] = field(default_factory=dict)
     attempt: Attempt | None = None
     micro_batch: MicroBatch | None = None
+    values: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,13 @@ def commit_decision(
         raise InconsistentWrite(f"not every task of {attempt} has reported what it wrote")
     epochs = [part.coordinator_epoch for part in (*enlistments, begun) if isinstance(part, Enlistment)]
     return End(attempt, winners, Contents(_rows(reports), facts.stored()), max(epochs))
+
+
+def values_of(reports: Sequence[TaskReport | None]) -> int | None:
+    """The sum of the rows of all tasks, if each task with rows has one."""
+    sums = [report.values for report in reports if report is not None and report.rows]
+    known = [each for each in sums if each is not None]
+    return sum(known) % (1 << SUM_BITS) if len(known) == len(sums) else None
 
 
 def _rows(reports: Sequence[TaskReport | None]) -> int:

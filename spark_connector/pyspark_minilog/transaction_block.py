@@ -110,7 +110,8 @@ class TransactionBlock:
 
 class _OpenBlock:
     """A block that has begun. `committed` is the coordinator's answer if an earlier run has committed the batch.
-    `of_batch` are the facts that Spark says of the micro-batch."""
+    `of_batch` are the facts that Spark says of the micro-batch. `is_proven`: they show whether this is a replay
+    without any row."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class _OpenBlock:
         committed: AlreadyCommitted | None,
         of_batch: Facts,
         *,
-        in_query: bool,
+        is_proven: bool,
         checks_replay: bool,
     ) -> None:
         self.folder = folder
@@ -128,7 +129,7 @@ class _OpenBlock:
         self._attempt = attempt
         self._joint = joint
         self._of_batch = of_batch
-        self._in_query = in_query
+        self._is_proven = is_proven
         self._checks_replay = checks_replay
         self._offsets: list[tuple[str, str, int, int]] = []
 
@@ -153,13 +154,15 @@ class _OpenBlock:
             committed = answer if isinstance(answer, AlreadyCommitted) else None
             if committed is not None and options.check_replay:
                 check_replayed_block(committed, facts, rows=None)
-            folder.open(BegunBlock(attempt, committed is not None, servers_of(options)))
+            sums_rows = not facts.offsets
+            folder.open(BegunBlock(attempt, committed is not None, servers_of(options), sums_rows=sums_rows))
         except BaseException:
             joint.close()
             folder.remove()
             raise
-        in_query = micro_batch.query_id is not None
-        return cls(attempt, folder, joint, committed, facts, in_query=in_query, checks_replay=options.check_replay)
+        # Outside of a query name and number are all that there is.
+        is_proven = bool(facts.offsets) or (micro_batch.is_known and micro_batch.query_id is None)
+        return cls(attempt, folder, joint, committed, facts, is_proven=is_proven, checks_replay=options.check_replay)
 
     def commit_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, int]) -> None:
         group_id = group if isinstance(group, str) else group.group_id
@@ -171,7 +174,8 @@ class _OpenBlock:
         """Commit. Raises InconsistentWrite, NotAReplay, MinilogError, and UnknownOutcome if the outcome is not
         known."""
         from minilog.transactions import TransactionOutcome
-        from pyspark_minilog.block_protocol import check_replayed_block, joint_end
+        from pyspark_minilog.block_protocol import check_left_out, check_replayed_block, joint_end
+        from pyspark_minilog.replay_facts import is_compared
         from pyspark_minilog.write_task import tell_of_a_replay
 
         begun_count, writes = self.folder.close()
@@ -179,7 +183,10 @@ class _OpenBlock:
         if self.committed is not None:
             if begun_count and self._checks_replay:
                 check_replayed_block(self.committed, facts, end.contents.rows)
-            tell_of_a_replay(self._attempt, end.contents.rows, knows_offsets=bool(facts.offsets) or not self._in_query)
+            elif self._checks_replay and not self._is_proven:
+                check_left_out(self.committed)
+            compared = is_compared(self.committed, facts, is_stream=False)
+            tell_of_a_replay(self.committed, end.contents.rows, is_compared=compared)
             return
         outcome = self._joint.commit(end.winners, end.contents, coordinator_epoch=end.coordinator_epoch)
         if outcome is not TransactionOutcome.COMMITTED:
@@ -228,14 +235,14 @@ def _attempt(micro_batch: MicroBatch, name: str, batch_id: int) -> Attempt:
 
 def _micro_batch(spark: SparkSession) -> tuple[MicroBatch, str | None]:
     """The micro-batch of the foreachBatch that the block runs in, and the folder of its query's checkpoint, as far as
-    Spark says them. A session of Spark Connect says nothing."""
+    Spark says them. A session of Spark Connect does not say whether there is one."""
     from pyspark_minilog.replay_facts import MicroBatch
     from pyspark_minilog.write_task import BATCH_ID, QUERY_ID, RUN_ID
 
     context = getattr(spark, "sparkContext", None)
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)
     if context is None or query_id is None:
-        return MicroBatch(), None
+        return MicroBatch(in_connect=context is None), None
     micro_batch = MicroBatch(query_id, context.getLocalProperty(BATCH_ID), context.getLocalProperty(RUN_ID))
     return micro_batch, _checkpoint(spark, query_id)
 

@@ -33,4 +33,8 @@ class TypedPlan:
 
     def payloads(self, batch: pa.RecordBatch) -> Iterator[Payload]:
         """The rows as they are: the producer matches them by name, or refuses them."""
-        yield Payload(self.topic, None, batch.rename_columns(list(self.columns)), self.schema)
+        yield Payload(self.topic, None, self.written(batch), self.schema)
+
+    def written(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns in the topic's spelling."""
+        return batch.rename_columns(list(self.columns))

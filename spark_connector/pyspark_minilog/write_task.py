@@ -25,9 +25,10 @@ from pyspark_minilog.error_display import hides_traceback
 from pyspark_minilog.errors import refused
 from pyspark_minilog.old_rows import NEW_MS, older, oldest_us, too_old
 from pyspark_minilog.options import SinkOptions
-from pyspark_minilog.replay_facts import Facts, MicroBatch, facts_of_offsets, facts_of_rows
+from pyspark_minilog.replay_facts import Facts, MicroBatch, facts_of_offsets, facts_of_rows, is_compared
 from pyspark_minilog.sink import SinkPlan
 from pyspark_minilog.sink_protocol import (
+    SUM_BITS,
     Abort,
     End,
     TaskReport,
@@ -35,6 +36,7 @@ from pyspark_minilog.sink_protocol import (
     batch_attempt,
     commit_decision,
     stream_attempt,
+    values_of,
 )
 from pyspark_minilog.task_login import TaskLogin, as_task, task_login
 from pyspark_minilog.task_part import TaskPart
@@ -59,6 +61,7 @@ _TRANSACTIONAL = {"transactional.id": "spark"}  # one producer serves all attemp
 _TIMEOUT_MS = 60_000
 _EARLY_S = 10.0
 QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
+_CONNECT_OPERATION = "spark.connect.operation_id"  # a local property of each job of Spark Connect
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, planned: PlannedWrite) -> None:
         self._options = options
         self._plan = planned.plan
+        self._sums_rows = options.transactional_id is not None and not _knows_offsets(options)
         self._begun: Enlistment | AlreadyCommitted | None = None
         self._login: TaskLogin | None = None
 
@@ -126,7 +130,9 @@ class BatchWriter(DataSourceArrowWriter):
             case AlreadyCommitted():
                 report = drained(self._plan, iterator, self._begun)
             case begun:
-                report = write_part(options, self._plan, iterator, begun.attempt, expires=True)
+                report = write_part(
+                    options, self._plan, iterator, begun.attempt, expires=True, sums_rows=self._sums_rows
+                )
         return Written(replace(report, micro_batch=_micro_batch_of_task()), _version_of(self._plan))
 
     @hides_traceback
@@ -136,12 +142,12 @@ class BatchWriter(DataSourceArrowWriter):
         options = self._options
         if not self._is_committed:
             _confirm_schema(self._plan, options, messages)
-        facts = facts_of_rows(self._plan.columns, topic_ids(options, reports))
+        facts = facts_of_rows(self._plan.columns, topic_ids(options, reports), values_of(reports))
         micro_batch = next((report.micro_batch for report in reports if report and report.micro_batch), None)
         if micro_batch is not None:
             facts = facts.of(facts_of_batch(micro_batch, options.checkpoint, options.transaction_version))
         _carry_out(options, commit_decision(reports, begun=self._begun, facts=facts, check_replay=options.check_replay))
-        _tell_of_a_replay(reports, facts, in_query=bool(micro_batch and micro_batch.query_id))
+        _tell_of_a_replay(reports, facts, is_stream=False)
         tell_of_old_rows(options, reports)
 
     @hides_traceback
@@ -164,6 +170,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._login = login
         self._mark = mark
         self._attempt_id = mark + os.urandom(16)
+        self._sums_rows = not _knows_offsets(options)
 
     @hides_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -171,7 +178,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         options = as_task(self._options, self._login)
         if not options.exactly_once:
             return Written(write_batches(options, self._plan, iterator))
-        report = write_part(options, self._plan, iterator, _stream_attempt(self._attempt_id))
+        report = write_part(options, self._plan, iterator, _stream_attempt(self._attempt_id), sums_rows=self._sums_rows)
         return Written(report, _version_of(self._plan))
 
     @hides_traceback
@@ -180,17 +187,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         reports, options = reports_of(messages), self._options
         if options.exactly_once:
             _confirm_schema(self._plan, options, messages)
-            facts = facts_of_rows(self._plan.columns, topic_ids(options, reports))
+            facts = facts_of_rows(self._plan.columns, topic_ids(options, reports), values_of(reports))
             if options.settle_queue is not None:
                 from pyspark_minilog.queue_settlement import commit_settled
 
                 commit_settled(options, reports, batchId, facts, _carry_out)
-                _tell_of_a_replay(reports, facts, in_query=False)  # it compares them, or raises
             else:
                 facts = replace(facts, offsets=facts_of_offsets(offsets_digest(options.checkpoint, batchId)))
                 check = options.check_replay
                 _carry_out(options, commit_decision(reports, batch_id=batchId, facts=facts, check_replay=check))
-                _tell_of_a_replay(reports, facts, in_query=True)
+            _tell_of_a_replay(reports, facts, is_stream=True)
         tell_of_old_rows(options, reports)
 
     @hides_traceback
@@ -242,9 +248,11 @@ def write_part(
     *,
     expires: bool = False,
     first_task: int = 0,
+    sums_rows: bool = False,
 ) -> TaskReport:
     """Write one task's part of a transaction. On an error it aborts its producer, and raises the first error of any
-    row. `first_task` is the number of the first task of this write in its attempt."""
+    row. `first_task` is the number of the first task of this write in its attempt. With `sums_rows` the report has the
+    sum of the rows."""
     batches = (batch for batch in batches if batch.num_rows)
     with TaskPart(
         lambda stack: _open_part(options, attempt, stack, _task(first_task), expires=expires), _EARLY_S
@@ -256,8 +264,10 @@ def write_part(
         rest = batches if first is None else chain([first], batches)
         if opened.committed is not None:
             return drained(plan, rest, opened.committed)
-        rows, oldest = _send(opened.producer, plan, rest)
-        return TaskReport(rows, opened.enlistment, opened.participation.finish(), oldest_us=oldest)
+        sums = _Sums(plan, rest) if sums_rows else None
+        rows, oldest = _send(opened.producer, plan, rest if sums is None else sums)
+        values = None if sums is None else sums.total
+        return TaskReport(rows, opened.enlistment, opened.participation.finish(), oldest_us=oldest, values=values)
 
 
 @dataclass(frozen=True)
@@ -301,7 +311,7 @@ def write_batches(options: SinkOptions, plan: SinkPlan | TypedPlan, batches: Ite
 
 
 def _send(
-    producer: Producer, plan: SinkPlan | TypedPlan, batches: Iterator[pa.RecordBatch]
+    producer: Producer, plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch]
 ) -> tuple[int, dict[str, int]]:
     """Send all rows, and wait until each is acknowledged. The number of rows, and the time of the oldest row of each
     topic."""
@@ -338,23 +348,41 @@ def _task(first_task: int) -> int | None:
 
 
 def _micro_batch_of_task() -> MicroBatch:
-    """The micro-batch whose foreachBatch this task writes for, if Spark says it. A session of Spark Connect says
-    nothing."""
+    """The micro-batch whose foreachBatch this task writes for, if Spark says it. Spark Connect does not say
+    it."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
         return MicroBatch()
-    return MicroBatch(*(context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)))
+    query_id, batch_id, run_id = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID))
+    in_connect = context.getLocalProperty(_CONNECT_OPERATION) is not None
+    return MicroBatch(query_id, batch_id, run_id, in_connect)
+
+
+class _Sums:
+    """Batches on their way, and the sum of the rows that have passed."""
+
+    def __init__(self, plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch]) -> None:
+        self.total = 0
+        self._plan = plan
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        from pyspark_minilog.row_sums import sum_of_rows
+
+        for batch in self._batches:
+            self.total = (self.total + sum_of_rows(self._plan.written(batch))) % (1 << SUM_BITS)
+            yield batch
 
 
 def drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], committed: AlreadyCommitted) -> TaskReport:
-    """Read all rows without writing any, and report their number and topics."""
-    rows, topics = 0, frozenset[str]()
-    for batch in batches:
+    """Read all rows without writing any, and report their number, sum and topics."""
+    rows, topics, sums = 0, frozenset[str](), _Sums(plan, batches)
+    for batch in sums:
         rows += batch.num_rows
         topics |= plan.topics(batch)
-    return TaskReport(rows, committed, topics=topics)
+    return TaskReport(rows, committed, topics=topics, values=sums.total)
 
 
 # -- the driver
@@ -362,6 +390,11 @@ def drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], commi
 
 def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport | None]:
     return [message.report if isinstance(message, Written) else None for message in messages]
+
+
+def _knows_offsets(options: SinkOptions) -> bool:
+    """Whether the driver will know the offsets of the micro-batch. A sink that settles a queue reads them, or fails."""
+    return options.settle_queue is not None or query_id(options.checkpoint) is not None
 
 
 def facts_of_batch(micro_batch: MicroBatch, checkpoint: str | None, number: int) -> Facts:
@@ -454,24 +487,25 @@ def tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None])
         logger.warning("%s", sentence)
 
 
-def _tell_of_a_replay(reports: Sequence[TaskReport | None], facts: Facts, *, in_query: bool) -> None:
+def _tell_of_a_replay(reports: Sequence[TaskReport | None], facts: Facts, *, is_stream: bool) -> None:
     from minilog.transactions import AlreadyCommitted
 
     replayed = [
-        (report.rows, report.part.attempt) for report in reports if report and isinstance(report.part, AlreadyCommitted)
+        (report.rows, report.part) for report in reports if report and isinstance(report.part, AlreadyCommitted)
     ]
     if replayed:
-        rows, attempt = sum(count for count, _ in replayed), replayed[0][1]
-        tell_of_a_replay(attempt, rows, knows_offsets=bool(facts.offsets) or not in_query)
+        rows, before = sum(count for count, _ in replayed), replayed[0][1]
+        tell_of_a_replay(before, rows, is_compared=is_compared(before, facts, is_stream=is_stream))
 
 
-def tell_of_a_replay(attempt: Attempt, rows: int, *, knows_offsets: bool) -> None:
+def tell_of_a_replay(before: AlreadyCommitted, rows: int, *, is_compared: bool) -> None:
     """Warn that the rows were not written again, which is correct for a replay."""
+    attempt = before.attempt
     logger.warning("an earlier run committed %s: this run does not write its %s rows again", attempt, rows)
-    if not knows_offsets:
+    if rows and not is_compared:
         logger.warning(
-            "the offsets of %s are not compared with the committed ones, since the driver cannot read them: give "
-            "checkpointLocation, a folder of the driver's machine, as an option of the write",
+            "neither the offsets nor the values of the rows of %s are compared with the committed ones, since an "
+            "earlier version of minilog kept none of them",
             attempt,
         )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pathlib
 import shutil
-from typing import Any
+import uuid
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame
@@ -109,6 +110,65 @@ def test_a_re_run_of_a_named_write_with_other_rows_is_refused(kit: Kit) -> None:
         with pytest.raises(Exception, match=f"has 5 rows, and this write has {count} rows"):
             write(count)
     assert len(values(kit.read(subscribe=topic))) == 5
+
+
+def test_so_is_one_with_other_values(kit: Kit) -> None:
+    topic = kit.topic()
+    name = {"transactionalId": f"{topic}-daily", "topic": topic, "bootstrap.servers": kit.servers}
+
+    def write(first: int, **options: str) -> None:
+        rows = kit.spark.range(first, first + 5).select(f.col("id").cast("string").alias("value"))
+        rows.write.format("minilog").mode("append").options(**name, **options).save()
+
+    write(0)
+    write(0)
+    with pytest.raises(Exception, match="the 5 committed rows have other values than the rows of this write"):
+        write(1)
+    write(1, checkReplay="false")
+    assert values(kit.read(subscribe=topic)) == list("01234")
+
+
+class TestACheckpointThatTheSinkCannotRead:
+    """It knows no offsets, so it compares the rows."""
+
+    @pytest.fixture
+    def checkpoint(self, kit: Kit, tmp_path: pathlib.Path) -> str:
+        """The folder `query`, in a file system that only Spark's JVM has."""
+        name, spark = uuid.uuid4().hex, cast("Any", kit.spark)
+        spark.sparkContext._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{name}.link./here", tmp_path.as_uri())
+        return f"viewfs://{name}/here/query"
+
+    def test_other_rows_are_refused_and_a_replay_is_not(
+        self, kit: Kit, tmp_path: pathlib.Path, checkpoint: str
+    ) -> None:
+        source, sink = kit.topic(partitions=2), kit.topic()
+        kit.send(source, ["a", "b", "c", "d"], partition=0)
+        kit.send(source, ["e", "f", "g", "h"], partition=1)
+        copy(kit, source, sink, checkpoint, limit=4)
+        forget_from(tmp_path / "query", "commits", 1)
+        copy(kit, source, sink, checkpoint, limit=4)
+        set_back(tmp_path / "query", 1)
+        kit.send(source, [str(number) for number in range(60)], partition=1)
+        with pytest.raises(Exception, match=r"generation 1 of .* the 4 committed rows have other values"):
+            copy(kit, source, sink, checkpoint, limit=4)
+        assert values(kit.read(subscribe=sink)) == list("abcdefgh")
+
+    def test_a_replay_that_computes_other_values_must_be_allowed(
+        self, kit: Kit, tmp_path: pathlib.Path, checkpoint: str
+    ) -> None:
+        source, sink = kit.topic(), kit.topic()
+        kit.send(source, ["a", "b"])
+
+        def at_random(frame: DataFrame) -> DataFrame:
+            return frame.select(f.expr("uuid()").alias("value"))
+
+        copy(kit, source, sink, checkpoint, change=at_random)
+        written = values(kit.read(subscribe=sink))
+        forget_from(tmp_path / "query", "commits", 0)
+        with pytest.raises(Exception, match=r"have other values.*give its writes the option checkpointLocation"):
+            copy(kit, source, sink, checkpoint, change=at_random)
+        copy(kit, source, sink, checkpoint, change=at_random, checkReplay=False)
+        assert values(kit.read(subscribe=sink)) == written
 
 
 class TestAnotherTarget:
@@ -223,3 +283,19 @@ class TestForeachBatch:
             with pytest.raises(Exception, match="the 4 committed rows come from other offsets"):
                 query.run(source, tmp_path)
         assert values(kit.read(subscribe=query.sink)) == list("abcdefgh")
+
+
+def test_a_write_of_foreach_batch_whose_offsets_nobody_names_is_known_by_its_rows(
+    kit: Kit, tmp_path: pathlib.Path
+) -> None:
+    source, query = kit.topic(partitions=2), InBatches(kit, in_block=False)
+    kit.send(source, ["a", "b", "c", "d"], partition=0)
+    kit.send(source, ["e", "f", "g", "h"], partition=1)
+    query.run(source, tmp_path)
+    forget_from(tmp_path, "commits", 1)
+    query.run(source, tmp_path)
+    set_back(tmp_path, 1)
+    kit.send(source, [str(number) for number in range(60)], partition=1)
+    with pytest.raises(Exception, match=r"the 4 committed rows have other values.*option checkpointLocation"):
+        query.run(source, tmp_path)
+    assert values(kit.read(subscribe=query.sink)) == list("abcdefgh")

@@ -19,6 +19,7 @@ from pyspark_minilog.replay_facts import (
     facts_of_block,
     facts_of_offsets,
     facts_of_rows,
+    is_compared,
     read_facts,
 )
 from pyspark_minilog.sink_protocol import stream_attempt
@@ -42,6 +43,10 @@ def compare(held: Facts | bytes, now: Facts, *, is_stream: bool = False, rows: t
 def of_query(query: str | None = "q", batch: str | None = "7", run: int = 0) -> Facts:
     at = MicroBatch(query, batch, query and RUNS[run])
     return Facts(whose=at.whose, offsets=facts_of_offsets(OFFSETS), run=at.run)
+
+
+def rows_of(values: int) -> Facts:
+    return facts_of_rows(["key", "value"], [A, B], values)
 
 
 class TestFacts:
@@ -70,7 +75,7 @@ class TestFacts:
         with pytest.raises(NotAReplay, match="one with a new checkpoint, uses the name of an earlier query: give it a"):
             compare(ROWS.of(of_query()), ROWS.of(of_query("another")))
 
-    @pytest.mark.parametrize("name", ["whose", "offsets", "topics", "columns"])
+    @pytest.mark.parametrize("name", ["whose", "topics", "columns"])
     def test_a_fact_that_one_side_does_not_know_is_not_compared(self, name: str) -> None:
         fact: Any = {name: b""}
         known = ROWS.of(of_query())
@@ -92,11 +97,59 @@ class TestFacts:
         assert MicroBatch("q", "7", run).whose == MicroBatch("q", "7", RUNS[0]).whose
 
 
+class TestRowsWhoseOffsetsNobodyKnows:
+    """In Spark Connect, with a checkpoint that the driver cannot read, without a query: the rows themselves are
+    compared."""
+
+    UNKNOWN = replace(of_query(), offsets=b"")
+    OF_CONNECT = Facts(whose=MicroBatch(in_connect=True).whose)
+
+    @pytest.mark.parametrize("of_batch", [UNKNOWN, OF_CONNECT, Facts(whose=MicroBatch().whose)])
+    def test_other_rows_are_no_replay_and_the_same_rows_are_one(self, of_batch: Facts) -> None:
+        held, now = (rows_of(values).of(replace(of_batch, run=b"")) for values in (7, 8))
+        compare(held, held)
+        with pytest.raises(NotAReplay, match=r"the 4 committed rows have other values than.*option checkpointLocation"):
+            compare(held, now)
+
+    def test_other_values_at_known_offsets_are_a_replay(self) -> None:
+        compare(rows_of(7).of(of_query()), rows_of(8).of(of_query()))
+
+    def test_an_option_that_a_replay_has_first_does_not_make_other_rows_one(self) -> None:
+        held = rows_of(7).of(self.OF_CONNECT)
+        compare(held, rows_of(7).of(of_query()))
+        with pytest.raises(NotAReplay, match="have other values"):
+            compare(held, rows_of(8).of(of_query()))
+
+    def test_a_replay_that_has_lost_the_option_proves_nothing(self) -> None:
+        held = rows_of(7).of(of_query())
+        for of_batch in (self.UNKNOWN, self.OF_CONNECT):
+            with pytest.raises(
+                NotAReplay, match=r"nothing shows that it has the offsets.*checkpointLocation, as before"
+            ):
+                compare(held, rows_of(7).of(of_batch))
+        compare(held, rows_of(7).of(self.UNKNOWN), rows=(4, None))  # the begin of a block
+
+    def test_what_an_earlier_version_kept_is_not_enough_and_a_warning_tells_it(self) -> None:
+        held, now = ROWS.of(self.UNKNOWN), rows_of(7).of(self.UNKNOWN)
+        compare(held, now)
+        for stored, shown in ((held, False), (now, True), (ROWS.of(of_query()), False)):
+            before = AlreadyCommitted(ATTEMPT, Contents(4, stored.stored()))
+            assert is_compared(before, now, is_stream=False) is shown
+
+    def test_of_a_block_each_write_goes_to_its_own_topics(self) -> None:
+        writes = [facts_of_rows(["v"], [A], 7), facts_of_rows(["v"], [B], 8)]
+        swapped = [facts_of_rows(["v"], [A], 8), facts_of_rows(["v"], [B], 7)]
+        held = facts_of_block(writes, [], self.UNKNOWN)
+        compare(held, facts_of_block(writes[::-1], [], self.UNKNOWN))
+        with pytest.raises(NotAReplay, match="have other values"):
+            compare(held, facts_of_block(swapped, [], self.UNKNOWN))
+
+
 class TestTheStoredForm:
     @pytest.mark.parametrize("settles", [True, False])
     def test_it_is_read_as_it_was_written_and_the_coordinator_takes_it(self, settles: bool) -> None:
         block = facts_of_block([ROWS, facts_of_rows(["v"], [A])], [("g", "t", 0, 5)], replace(of_query(), run=b""))
-        for facts in (Facts(), ROWS, ROWS.of(of_query()), block):
+        for facts in (Facts(), ROWS, ROWS.of(of_query()), block, rows_of(7).of(replace(of_query(), offsets=b""))):
             whole = replace(facts, settles=settles)
             assert read_facts(whole.stored(), is_stream=True) == replace(whole, earlier=b"")
             assert len(whole.stored()) <= 64
