@@ -204,6 +204,11 @@ class MetadataImage:
 
     # -- questions
 
+    def address_of_voter(self, voter: Voter) -> Address | None:
+        """The address for other brokers of the voter's broker, if it is registered with the voter's data directory."""
+        broker = self.brokers.get(voter.broker_id)
+        return broker.peer_address if broker is not None and broker.directory_id == voter.directory_id else None
+
     def topic(self, name: str) -> TopicImage | None:
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]

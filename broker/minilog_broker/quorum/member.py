@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from minilog.addresses import Address
@@ -16,7 +16,7 @@ from minilog_broker.quorum.metadata_log import MetadataLog
 from minilog_broker.quorum.quorum_effects import AppendToLog, QuorumEffect, StartLogAt, TruncateLog
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.quorum.voter_addresses import VoterAddresses
-from minilog_broker.quorum.voters import VoterHistory, VoterKey, VoterSet
+from minilog_broker.quorum.voters import Voter, VoterHistory, VoterKey, VoterSet
 from minilog_broker.replication.context import ReplicationContext
 from minilog_broker.replication.replica_effects import Effect
 from minilog_broker.replication.settings import ReplicationSettings
@@ -55,6 +55,7 @@ class Member:
         timing: QuorumSettings,
         rng: random.Random,
         levels: VersionRange,
+        registered: Callable[[Voter], Address | None],
     ) -> None:
         self.node_id = node_id
         self.directory_id = directory_id
@@ -67,7 +68,7 @@ class Member:
         self.rng = rng
         self.levels = levels  # that this broker can read and write
         self.voters = VoterHistory()
-        self.addresses = VoterAddresses(node_id, address, self.given, self.voters)
+        self.addresses = VoterAddresses(node_id, address, self.given, self.voters, registered)
         self.now_ms = 0.0  # of the event that is being worked on
         self.fetching_snapshot = False  # one at a time
         # The metadata session does not depend on a broker's life: it neither asks for a broker epoch nor sends one.

@@ -20,7 +20,7 @@ UnsupportedVersion if the node has to read what a later version wrote. The proce
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from minilog.addresses import Address
@@ -72,7 +72,7 @@ class QuorumNode:
 
     `cluster_id`: from the data directory, None if the directory is new. `address`: other brokers reach this one there.
     `voters`: the addresses that this broker was started with. `snapshot`: the newest whole snapshot on disk. `levels`:
-    the levels that this broker can read.
+    the levels that this broker can read. `registered`: the address of a voter's broker, as the image has it.
     """
 
     def __init__(
@@ -89,11 +89,22 @@ class QuorumNode:
         snapshot: SnapshotId | None,
         rng: random.Random,
         levels: VersionRange,
+        registered: Callable[[Voter], Address | None],
     ) -> None:
         self.node_id = node_id
         self._log = MetadataLog(log, snapshot)
         self._member = Member(
-            node_id, directory_id, cluster_id, address, voters, self._log, settings, quorum_settings, rng, levels
+            node_id,
+            directory_id,
+            cluster_id,
+            address,
+            voters,
+            self._log,
+            settings,
+            quorum_settings,
+            rng,
+            levels,
+            registered,
         )
         self._snapshots = Snapshots(self._member)
         epochs = (vote.epoch, self._log.last_epoch, log.epochs.latest_epoch, snapshot and snapshot.epoch)

@@ -1,7 +1,8 @@
 """The addresses of the voters: from the log, from other voters' answers, and from this broker's start.
 
 A voter may have several addresses here, and the broker tries them in turn. From the first change of the voters on, the
-recorded addresses come first. Before it, the addresses of this broker's start do. The first entry of a log has only the
+recorded addresses come first. Then comes the one at which the voter's broker is registered. A voter that has moved is
+found there, until `move-voter` records it. Before it, the addresses of this broker's start do. The first entry of a log has only the
 addresses of its brokers' first start, and a copied directory must not find the cluster that it was copied from.
 
 So a broker that was away finds the leader, though its own log names former voters (KIP-853 has the leader's endpoint in
@@ -10,26 +11,33 @@ answers for the same reason). It believes the word of a broker only on a channel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from minilog.addresses import Address
 from minilog.v1 import peer_pb2
-from minilog_broker.quorum.voters import VoterHistory
+from minilog_broker.quorum.voters import Voter, VoterHistory
 
 _MOST_INTRODUCED = 16  # leaders that others named: a cluster has at most five voters
 
 
 class VoterAddresses:
     """The addresses that one node knows. `own`: its own address. `given`: the voters that its broker was started
-    with."""
+    with. `registered`: the address of the broker that is registered with this data directory, from the replayed
+    metadata."""
 
     def __init__(
-        self, node_id: int, own: Address, given: Sequence[peer_pb2.VoterAddress], history: VoterHistory
+        self,
+        node_id: int,
+        own: Address,
+        given: Sequence[peer_pb2.VoterAddress],
+        history: VoterHistory,
+        registered: Callable[[Voter], Address | None],
     ) -> None:
         self._node_id = node_id
         self._own = own
         self._given: dict[int, Address] = {voter.broker_id: (voter.host, voter.port) for voter in given}
         self._history = history
+        self._registered = registered
         self._introduced: dict[int, Address] = {}
 
     def of(self, broker_id: int) -> tuple[Address, ...]:
@@ -38,7 +46,12 @@ class VoterAddresses:
         if broker_id == self._node_id:
             return (self._own,)
         recorded = {voter.broker_id: (voter.host, voter.port) for voter in self._history.current}
-        sources = (recorded, self._introduced, self._given)
+        running = {
+            voter.broker_id: address
+            for voter in self._history.current
+            if voter.broker_id == broker_id and (address := self._registered(voter)) is not None
+        }
+        sources: tuple[dict[int, Address], ...] = (recorded, running, self._introduced, self._given)
         if not self._history.has_addresses:
             sources = (self._given, self._introduced, {} if broker_id in self._given else recorded)
         return tuple(dict.fromkeys(source[broker_id] for source in sources if broker_id in source))

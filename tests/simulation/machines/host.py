@@ -135,6 +135,7 @@ class SimulatedHost:
         # By a version that cannot read it: what is on its disk, and how many bits are rotten.
         self._found: tuple[dict[str, bytes], int] | None = None
         self.voters = tuple(plan.voter_ids)
+        self.port = PORT  # of its listener: another one after a move
         self.lost_power_s: list[float] = []
         self._read_bytes_per_s = plan.read_bytes_per_s
         self._random = chance
@@ -223,7 +224,7 @@ class SimulatedHost:
         peer_port = PORT if known is None else PEER_PORT
         options = BrokerOptions(
             broker_id=self.number,
-            listen=(self.name, PORT),
+            listen=(self.name, self.port),
             data_dir=pathlib.Path(DATA_PATH),
             voters=tuple(VoterAddress(number, f"b{number}", peer_port) for number in voters),
             rack=self.rack,

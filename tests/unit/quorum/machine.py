@@ -124,6 +124,7 @@ class QuorumMachine:
             snapshot=newest_snapshot(self.snapshots),
             rng=random.Random(self.cluster.random.random()),
             levels=self.levels,
+            registered=self.image.address_of_voter,
         )
         self.replay = MetadataReplay(self.node, self.image, snapshot_bytes=self.cluster.snapshot_bytes)
         self.event(lambda node: node.start(self.cluster.now_ms))

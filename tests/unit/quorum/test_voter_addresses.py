@@ -22,7 +22,7 @@ def history() -> VoterHistory:
 
 @pytest.fixture
 def addresses(history: VoterHistory) -> VoterAddresses:
-    return VoterAddresses(1, OWN, [at(1, "given1"), at(2, "given2")], history)
+    return VoterAddresses(1, OWN, [at(1, "given1"), at(2, "given2")], history, lambda voter: None)
 
 
 def hosts(addresses: VoterAddresses, broker_id: int) -> list[str]:
@@ -44,6 +44,17 @@ def test_what_a_broker_was_started_with_comes_first_until_the_voters_change(
     assert hosts(addresses, 2) == ["recorded2", "given2"]
     assert hosts(addresses, 3) == ["recorded3"]
     assert [voter.host for voter in addresses.voters()] == ["own", "recorded2", "recorded3"]
+
+
+def test_a_voter_that_has_moved_is_looked_for_where_its_broker_is_registered(history: VoterHistory) -> None:
+    """A copy of a directory must not find the cluster that it was copied from."""
+    registered = {2: ("registered2", 9092), 3: ("recorded3", 9092)}
+    addresses = VoterAddresses(1, OWN, [at(2, "given2")], history, lambda voter: registered.get(voter.broker_id))
+    record(history, has_addresses=False)
+    assert hosts(addresses, 2) == ["given2"]
+    record(history, has_addresses=True)
+    assert hosts(addresses, 2) == ["recorded2", "registered2", "given2"]
+    assert hosts(addresses, 3) == ["recorded3"]
 
 
 def test_a_peer_may_name_a_leader_that_no_log_here_knows(addresses: VoterAddresses) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from minilog.v1 import peer_pb2
+from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.cluster_records import voters_record
 from minilog_broker.quorum.member import Role
 from minilog_broker.quorum.quorum_effects import VoteState
 from tests.unit.quorum.cluster import QuorumCluster, topic_record
 from tests.unit.quorum.judges import Judges
-from tests.unit.quorum.machine import QuorumMachine
+from tests.unit.quorum.machine import PORT, QuorumMachine
 
 THREE = (1, 2, 3)
 SEEDS = range(8)
@@ -139,3 +139,50 @@ def test_a_follower_that_leaves_asks_for_no_votes() -> None:
     cluster.stop(leader.node_id)
     cluster.run(3_000)
     assert [each is leaving for each in cluster.leaders()] == [False], "it votes, for the other one"
+
+
+def register(cluster: QuorumCluster, machine: QuorumMachine) -> None:
+    """As its broker does, when it has found the leader."""
+    record = records_pb2.BrokerRegistrationRecord(
+        broker_id=machine.node_id, directory_id=machine.directory_id, host=machine.host, port=PORT
+    )
+    cluster.leader().append(records_pb2.MetadataRecord(broker_registration=record))
+    cluster.run(200)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_it_is_a_voter_again_without_a_command_when_its_broker_has_registered(seed: int, ahead: int) -> None:
+    cluster, moved = moved_while_it_led(seed, ahead=ahead)
+    leader = cluster.leader()
+    cluster.run(5_000)
+    register(cluster, moved)
+    cluster.run(3_000)
+    assert cluster.leaders() == [leader], "it stands above the promise"
+    cluster.stop(*(each for each in THREE if each not in (leader.node_id, moved.node_id)))
+    leader.append(topic_record("with-its-vote"))
+    cluster.run(500)
+    assert "with-its-vote" in leader.image.topic_ids, "its copy counts"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_of_three_elect_a_leader_where_one_of_them_has_moved(seed: int) -> None:
+    """Its address is not recorded. Each needs the other's vote, and then hears the other as its leader."""
+    cluster = QuorumCluster(seed, THREE)
+    Judges(cluster)
+    cluster.start(*THREE)
+    cluster.run(1_500)
+    change_voters(cluster)
+    leader = cluster.leader()
+    moved = next(each for each in cluster.running() if each is not leader)
+    cluster.stop(moved.node_id)
+    moved.host = "elsewhere"
+    cluster.start(moved.node_id)
+    cluster.run(1_000)
+    register(cluster, moved)
+    cluster.stop(leader.node_id)
+    cluster.run(3_000)
+    assert len(cluster.leaders()) == 1
+    cluster.leader().append(topic_record("by-two"))
+    cluster.run(500)
+    assert {"by-two" in machine.image.topic_ids for machine in cluster.running()} == {True}

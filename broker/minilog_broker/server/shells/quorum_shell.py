@@ -119,6 +119,7 @@ class QuorumShell:
             newest_snapshot(self._snapshots),
             runtime.chance(),
             options.levels,
+            self.image.address_of_voter,
         )
         self._replay = MetadataReplay(
             self._node,
