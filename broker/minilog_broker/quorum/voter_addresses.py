@@ -2,8 +2,9 @@
 
 A voter may have several addresses here, and the broker tries them in turn. From the first change of the voters on, the
 recorded addresses come first. Then comes the one at which the voter's broker is registered. A voter that has moved is
-found there, until `move-voter` records it. Before it, the addresses of this broker's start do. The first entry of a log has only the
-addresses of its brokers' first start, and a copied directory must not find the cluster that it was copied from.
+found there, until `move-voter` records it. Before that change the addresses of this broker's start come first. The
+first entry of a log has only the addresses of its brokers' first start, and a copied directory must not find the
+cluster that it was copied from.
 
 So a broker that was away finds the leader, though its own log names former voters (KIP-853 has the leader's endpoint in
 answers for the same reason). It believes the word of a broker only on a channel that it has opened itself.

@@ -122,9 +122,7 @@ class QuorumShell:
             self.image.address_of_voter,
         )
         self._replay = MetadataReplay(
-            self._node,
-            self.image,
-            snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+            self._node, self.image, snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots
         )
         self._peers = QuorumPeers(self._node.addresses, config.quorum_fetch_timeout_ms, channels)
         self._link = QuorumLink(
