@@ -1,9 +1,8 @@
-"""Reference, errors and help have no word that docs/internals/words.md names; documents have limits of length."""
+"""Users read no word that docs/internals/words.md names: in pages, errors or help. Documents have limits of length."""
 
 from __future__ import annotations
 
 import ast
-import pathlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,22 +11,24 @@ import typer
 
 from minilog_broker.cli.app import tree
 from minilog_broker.server.metrics import names
+from tests import documents
+from tests.documents import ROOT
 
-ROOT = pathlib.Path(__file__).parents[3]
 MOST_WORDS = {"ARCHITECTURE.md": 4_500}  # somebody reads it in one sitting
 NOT_OURS = re.compile(
     r"\b(anew|so (?:long|much|many|often|large|far)(?! as)|who(?:m|ever)|tells?|told|says?|said|(?:some|no)body"
     r"|in the place of|believed?s?|put out of|hence|thereof|shall)\b",
     re.IGNORECASE,
 )
+NOT_YET = {"docs/guides/spark.md"}
 ALLOWED = {"Users for whom access rules are not checked."}
 NO_PROSE = re.compile(r"`[^`]*`|^ {4}.*$", re.MULTILINE)
 
 
-def reference() -> Iterator[tuple[str, str]]:
-    for page in (ROOT / "docs/reference").glob("*.md"):
-        for number, line in enumerate(page.read_text().splitlines(), start=1):
-            yield f"{page.name}:{number}", NO_PROSE.sub("", line)
+def pages() -> Iterator[tuple[str, str]]:
+    for page in (*documents.READ_BY_USERS, "HACKING.md", "CONTRIBUTING.md"):
+        for number, line in enumerate((ROOT / page).read_text().splitlines(), start=1):
+            yield f"{page}:{number}", NO_PROSE.sub("", line) if page not in NOT_YET else ""
 
 
 def help_texts(command: Any = None, path: str = "minilog") -> Iterator[tuple[str, str]]:
@@ -49,8 +50,8 @@ def raised() -> Iterator[tuple[str, str]]:
                     yield f"{file.name}:{node.lineno}", ast.get_docstring(node) or ""
 
 
-def test_reference_pages_help_metrics_and_errors_have_no_word_that_we_do_not_use() -> None:
-    texts = [*reference(), *help_texts(), *raised(), *((metric.name, metric.help) for metric in names.ALL)]
+def test_pages_of_users_help_metrics_and_errors_have_no_word_that_we_do_not_use() -> None:
+    texts = [*pages(), *help_texts(), *raised(), *((metric.name, metric.help) for metric in names.ALL)]
     assert len(texts) > 2_000  # a walk that finds nothing checks nothing
     found = {
         place: match[0]
