@@ -41,6 +41,7 @@ class ClientConfig:
     queue: str
     max_poll_records: int
     max_poll_interval_ms: int
+    max_lock_renewals: int
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     auto_offset_reset: str

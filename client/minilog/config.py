@@ -152,6 +152,7 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "queue": (_text, ""),
     "max.poll.records": (_integer(1, 100_000), 500),
     "max.poll.interval.ms": (_integer(1), 300_000),
+    "max.lock.renewals": (_integer(0), 0),  # 0: without an end
     "enable.auto.commit": (_boolean, "false"),  # Kafka's default is true: what was polled is not what was done
     "auto.commit.interval.ms": (_integer(1), 5_000),
     "auto.offset.reset": (_reset, "latest"),

@@ -71,7 +71,9 @@ class QueueShell:
         self._cluster = self._reader.cluster
         self._queues = Queues(self._cluster)
         self._kept = KeptBatches()
-        self.worker = Worker(WorkerSettings(config.queue, config.max_poll_records, config.max_poll_interval_ms))
+        self.worker = Worker(
+            WorkerSettings(config.queue, config.max_poll_records, config.max_poll_interval_ms, config.max_lock_renewals)
+        )
         self._worker_id = f"{config.client_id[:_ID_CHARACTERS]}-{runtime.unique_bytes(_ID_BYTES).hex()}"
         self._carrier = DeadLetterCarrier(config, runtime, f"{config.queue}-dead-letters-{self._worker_id}")
         self._clock_s = clock_s

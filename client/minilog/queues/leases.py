@@ -44,6 +44,7 @@ class Lease:
     is_lost: bool = False
     must_be_renewed: bool = False
     lock_count: int = 0  # that began anew while its messages were with the program
+    forgotten_count: int = 0  # the same, while the program had all of it, and gave no verdict on the rest
     dead_letter_topic: DeadLetterTopic | None = None
     ranges: list[HeldRange] = field(default_factory=list)
 

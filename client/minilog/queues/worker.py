@@ -4,7 +4,8 @@
     read         one range of each partition at a time. Offsets without a record are accepted by the worker itself
     ready        messages that wait for the program. It gets them while their lock lasts
     settled      the verdicts of the program, on their way (settling.py)
-    renewed      all leases, when a third of a lock is over, as long as the program polls within max.poll.interval.ms
+    renewed      all leases, when a third of a lock is over, as long as the program polls within max.poll.interval.ms.
+                 Not one of which the program has all, and gives no verdict on the rest for max.lock.renewals
     lost         the lock ended, or the coordinator says that the lease holds nothing: its messages go to others
     dead         records for the dead-letter topic, which the worker carries there itself (dead_letters.py)
 
@@ -52,11 +53,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """The queue, the most records of a lease, and the time within which the program polls."""
+    """The queue, the most records of a lease, the time within which the program polls, and how often a lock is renewed
+    for messages that the program has (0: without an end)."""
 
     queue: str
     max_records: int
     max_poll_interval_ms: int
+    max_lock_renewals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +196,14 @@ class Worker:
         if not held.lease.is_locked(now_ms):
             raise InvalidRecordState(
                 f"the lock of {where} has ended, and another worker may have it. Locks are renewed while the program "
-                "polls within max.poll.interval.ms: poll more often, lease fewer records (max.poll.records), or "
-                "lengthen the lock (group.share.record.lock.duration.ms)"
+                f"polls within max.poll.interval.ms{self._renewals()}: poll more often, lease fewer records "
+                "(max.poll.records), or lengthen the lock (group.share.record.lock.duration.ms)"
             )
         message.verdict = verdict
+
+    def _renewals(self) -> str:
+        most = self._settings.max_lock_renewals
+        return f", {most} times at most for what it has (max.lock.renewals)" if most else ""
 
     # -- the program's wishes
 
@@ -350,22 +357,41 @@ class Worker:
                 lease.locked(sent_ms, response.lock_duration_ms)
                 lease.lock_count += not lease.must_be_renewed
                 lease.must_be_renewed = False
-                if lease.lock_count == _FORGOTTEN_RENEWALS:
-                    self._warn_of_forgotten(lease)
+                self._look_for_forgotten(lease)
 
-    def _warn_of_forgotten(self, lease: Lease) -> None:
-        """The program has had messages for three locks: it works long, or has forgotten them."""
+    def _look_for_forgotten(self, lease: Lease) -> None:
+        """The program has had messages for three locks: it works long, or has forgotten them. If it has all of a lease
+        for max.lock.renewals, the lock is not renewed any more."""
         waiting = {(message.held.key, message.offset) for message in list(self.ready)}
-        for held in lease.ranges:
-            for offset in sorted(held.open):
-                if held.death_reason is None and (held.key, offset) not in waiting:
-                    _log.warning(
-                        "queue %r: offset %d of %s has no verdict after three locks. Its lock is renewed while the "
-                        "program polls, and nobody else gets it: accept, release or reject it",
-                        self._settings.queue,
-                        offset,
-                        name_of(held.partition),
-                    )
+        all_open = [(held, offset) for held in lease.ranges for offset in sorted(held.open)]
+        without_verdict = [
+            (held, offset)
+            for held, offset in all_open
+            if held.death_reason is None and (held.key, offset) not in waiting
+        ]
+        has_all = bool(all_open) and len(without_verdict) == len(all_open)
+        has_all = has_all and not any(held.unread for held in lease.ranges)
+        lease.forgotten_count = lease.forgotten_count + 1 if has_all else 0
+        if lease.lock_count == _FORGOTTEN_RENEWALS:
+            for held, offset in without_verdict:
+                _log.warning(
+                    "queue %r: offset %d of %s has no verdict after three locks. Its lock is renewed while the "
+                    "program polls, and nobody else gets it: accept, release or reject it",
+                    self._settings.queue,
+                    offset,
+                    name_of(held.partition),
+                )
+        if 0 < lease.forgotten_count == self._settings.max_lock_renewals:
+            lease.renew_at_ms = math.inf
+            for held, offset in without_verdict:
+                _log.warning(
+                    "queue %r: offset %d of %s has no verdict after %d renewals (max.lock.renewals). Its lock ends "
+                    "now, and it is delivered again: this delivery counts",
+                    self._settings.queue,
+                    offset,
+                    name_of(held.partition),
+                    lease.forgotten_count,
+                )
 
     def renewal_failed(self, error: MinilogError, now_ms: float) -> None:
         """The locks are as they were, for all that the worker knows."""
@@ -401,7 +427,8 @@ class Worker:
             effects += self._checked(carrying, now_ms)
         if now_ms >= self._next_renewal_ms(now_ms):
             self._is_renewing = True
-            held = sorted(self._leases.values(), key=lambda lease: lease.renew_at_ms)
+            renewable = [lease for lease in self._leases.values() if lease.renew_at_ms < math.inf]
+            held = sorted(renewable, key=lambda lease: lease.renew_at_ms)
             effects.append(RenewLeases(tuple(lease.lease_id for lease in held[:MAX_SETTLEMENTS])))
         if now_ms >= self._next_lease_ms(now_ms):
             self._is_asking = True

@@ -32,8 +32,8 @@ def leased_range(first: int, last: int, *, partition: int = 0, delivery_count: i
 class Working:
     """The worker, its time, and all effects that it asked for."""
 
-    def __init__(self, *, subscribed: bool = True) -> None:
-        self.worker = Worker(WorkerSettings(QUEUE, MAX_RECORDS, MAX_POLL_INTERVAL_MS))
+    def __init__(self, *, subscribed: bool = True, max_lock_renewals: int = 0) -> None:
+        self.worker = Worker(WorkerSettings(QUEUE, MAX_RECORDS, MAX_POLL_INTERVAL_MS, max_lock_renewals))
         self.now_ms = 0.0
         self.effects: list[WorkerEffect] = []
         if subscribed:
