@@ -14,7 +14,7 @@ from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.groups.membership import Topics
 from minilog_broker.coordinators.groups.presences import MemberSettings
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
-from minilog_broker.coordinators.queues.view import PartitionCount
+from minilog_broker.coordinators.queues.view import FindTopic, PartitionCount
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 
@@ -31,6 +31,7 @@ class CoreParts:
     allows_members: Callable[[], bool]
     member_settings: MemberSettings
     partition_count: PartitionCount
+    find_topic: FindTopic
     allows_queues: Callable[[], bool]
     new_lease_id: Callable[[int, str], int]
 
@@ -56,6 +57,6 @@ GROUPS = CoordinatorKind(
 QUEUES = CoordinatorKind(
     QUEUES_TOPIC_NAME,
     lambda name, log, parts: QueueCoordinator(
-        name, log, parts.partition_count, parts.allows_queues, parts.new_lease_id
+        name, log, parts.partition_count, parts.find_topic, parts.allows_queues, parts.new_lease_id
     ),
 )

@@ -29,6 +29,7 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
 
     def __init__(self) -> None:
         self.counts = {ORDERS: 1, PAYMENTS: 1}
+        self.ids = {"orders": ORDERS, "payments": PAYMENTS}
         self.allows_queues = True
         self.stable: dict[PartitionKey, StableOffset] = {}
         self.asked: list[AskStableOffset] = []
@@ -40,7 +41,12 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
 
     def make(self) -> QueueCoordinator:
         return QueueCoordinator(
-            "__queues-3", self, self.counts.get, lambda: self.allows_queues, partial(new_lease_id, b"key")
+            "__queues-3",
+            self,
+            self.counts.get,
+            lambda name: self.ids.get(name),
+            lambda: self.allows_queues,
+            partial(new_lease_id, b"key"),
         )
 
     # -- leaders

@@ -6,7 +6,7 @@ from minilog.errors import InvalidConfig, MinilogError
 from minilog.limits import MAX_REASON_CHARACTERS
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.ranges import RangeState
-from tests.unit.coordinators.cluster import error_of
+from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
 from tests.unit.coordinators.queueing import LOCK_MS, RELEASE, Q, Queueing, delivery_counts, offsets
 
 TOPIC, COPIES = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
@@ -160,3 +160,36 @@ def test_a_call_that_takes_dead_letters_is_not_behind_one_that_takes_none() -> N
     world.pass_ms(LOCK_MS)
     assert offsets(world.lease_answer(carrier)) == [0]
     assert world.waits(plain)
+
+
+def test_a_topic_of_the_queue_is_not_its_dead_letter_topic() -> None:
+    world = Queueing()
+    world.ask_to_lease(topics=[ORDERS])
+    refused = world.alter(**{TOPIC: "orders"})
+    assert isinstance(refused, InvalidConfig)
+    assert "'orders', which is a topic of this queue" in str(refused)
+    assert dict(world.describe().settings) == {}
+    assert world.alter(**{TOPIC: "payments"}) is None
+
+
+def test_a_worker_does_not_bring_the_dead_letter_topic_into_the_queue() -> None:
+    world = Queueing()
+    assert world.alter(**{TOPIC: "payments"}) is None
+    assert isinstance(error_of(world.lease(topics=[ORDERS, PAYMENTS])), InvalidConfig)
+    world.has(1)
+    assert offsets(world.lease(topics=[ORDERS])) == [0]
+
+
+def test_letters_do_not_come_back_by_other_queues() -> None:
+    world = Queueing()
+    third = b"\x63" * 16
+    world.counts[third], world.ids["third"] = 1, third
+    for queue, topic, letters in (("q1", ORDERS, "payments"), ("q2", PAYMENTS, "third")):
+        world.ask_to_lease(queue=queue, topics=[topic])
+        assert world.alter(queue, **{TOPIC: letters}) is None
+    world.ask_to_lease(queue="q3", topics=[third])
+    refused = world.alter("q3", **{TOPIC: "orders"})
+    assert isinstance(refused, InvalidConfig)
+    assert "other queues would carry its letters back" in str(refused)
+    assert world.alter("q3", **{TOPIC: "not-there-yet"}) is None
+    assert world.alter("q3", unset=[TOPIC]) is None

@@ -28,6 +28,7 @@ from minilog_broker.coordinators.coordinator_effects import AskStableOffset, Byt
 from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.queues import partition_queue, redriving, settling
+from minilog_broker.coordinators.queues.circles import check_no_circle
 from minilog_broker.coordinators.queues.describing import RecordCounts, described_partition, listing
 from minilog_broker.coordinators.queues.leasing import Leasing, Surroundings
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
@@ -35,8 +36,8 @@ from minilog_broker.coordinators.queues.partition_queue import Death, Delivery, 
 from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import RangeState
 from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueValue, queue_codec
-from minilog_broker.coordinators.queues.settings import queue_settings
-from minilog_broker.coordinators.queues.view import PartitionCount, QueueView
+from minilog_broker.coordinators.queues.settings import DEAD_LETTER_TOPIC, queue_settings
+from minilog_broker.coordinators.queues.view import FindTopic, PartitionCount, QueueView
 from minilog_broker.coordinators.registrations import WaitingCommit
 from minilog_broker.coordinators.sequences import last_sequence
 from minilog_broker.coordinators.table import Change
@@ -57,12 +58,13 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         name: str,
         log: OwnLog,
         partition_count: PartitionCount,
+        find_topic: FindTopic,
         allows_queues: Callable[[], bool],
         new_lease_id: Callable[[int, str], int],
     ) -> None:
         super().__init__(name, queue_codec(), log)
         self._allows_queues = allows_queues
-        self._view = QueueView(self._table, partition_count)
+        self._view = QueueView(self._table, partition_count, find_topic)
         self._locks = Locks()
         around = Surroundings(
             self._view,
@@ -355,6 +357,8 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             queue = self._view.queue(request.queue)
             texts = {name: text for name, text in queue.settings.items() if name not in request.unset_configs}
             texts.update(request.set_configs)
+            if DEAD_LETTER_TOPIC in request.set_configs:
+                check_no_circle(self._view, request.queue, Queue(texts, queue.topics))
             changes: list[QueueChange] = [Change(QueueKey(request.queue), Queue(texts, queue.topics))]
             if not queue_settings(texts).has_dead_letters:
                 states = self._view.partitions(request.queue)

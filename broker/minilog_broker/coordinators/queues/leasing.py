@@ -29,6 +29,7 @@ from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, Moment, RecordsExpired
 from minilog_broker.coordinators.queues import partition_queue
 from minilog_broker.coordinators.queues.alone import Alone, Holder
+from minilog_broker.coordinators.queues.circles import check_no_circle
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks, Owner
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue, Wanted
 from minilog_broker.coordinators.queues.pieces import QueueKey
@@ -127,7 +128,8 @@ class Leasing:
     # -- calls
 
     def lease(self, ticket: object, request: queue_pb2.LeaseRequest, now: Moment, principal: str) -> None:
-        """Answer the call now, or let it wait. Raises InvalidArgument, UnknownTopicId, and what writing raises."""
+        """Answer the call now, or let it wait. Raises InvalidArgument, InvalidConfig, UnknownTopicId, and what writing
+        raises."""
         call = WaitingLease(ticket, request, now.ms, now.ms + request.max_wait_ms, principal)
         self._begin_queue(ticket, request)
         if self._around.is_busy() and request.max_wait_ms:
@@ -144,7 +146,7 @@ class Leasing:
             self._calls.over(call)
 
     def _begin_queue(self, ticket: object, request: queue_pb2.LeaseRequest) -> None:
-        """Note the topics that the queue has from now on. Raises InvalidArgument, UnknownTopicId."""
+        """Note the topics that the queue has from now on. Raises InvalidArgument, InvalidConfig, UnknownTopicId."""
         queue = self._view.queue(request.queue)
         new = [topic_id for topic_id in request.topic_ids if topic_id not in queue.topics]
         counts = {topic_id: self._view.existing_topic(topic_id) for topic_id in new}
@@ -154,8 +156,10 @@ class Leasing:
                 "use another queue for the others. A topic leaves a queue when it is deleted"
             )
         if new:
+            larger = Queue(queue.settings, {**queue.topics, **counts})
+            check_no_circle(self._view, request.queue, larger)
             with self._around.charging(ticket):
-                self._around.write([Change(QueueKey(request.queue), Queue(queue.settings, {**queue.topics, **counts}))])
+                self._around.write([Change(QueueKey(request.queue), larger)])
 
     def _lease_now(self, call: WaitingLease, now: Moment) -> Grant:
         """Lease what there is, and answer. Without ranges nothing is changed."""

@@ -18,14 +18,17 @@ from minilog_broker.coordinators.table import Change
 
 PartitionCount = Callable[[bytes], int | None]
 """The number of partitions of a topic of the image, by its id. None: there is no such topic."""
+FindTopic = Callable[[str], bytes | None]
+"""The id of a topic of the image, by its name. None: there is no such topic."""
 
 
 class QueueView:
     """For rules it reads only; a rule that changes something gives the changes back to its coordinator."""
 
-    def __init__(self, table: QueueTable, partition_count: PartitionCount) -> None:
+    def __init__(self, table: QueueTable, partition_count: PartitionCount, find_topic: FindTopic) -> None:
         self._table = table
         self._partition_count = partition_count
+        self.topic_id = find_topic
         self._states: dict[str, dict[QueueKey, PartitionQueue]] = {}  # by queue
 
     # -- the states of partitions
