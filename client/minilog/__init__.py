@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from minilog.errors import MinilogError as MinilogError
     from minilog.errors import NarrowSchemaVersion as NarrowSchemaVersion
     from minilog.errors import NonEmptyGroup as NonEmptyGroup
+    from minilog.errors import NonEmptyQueue as NonEmptyQueue
     from minilog.errors import NoReassignmentInProgress as NoReassignmentInProgress
     from minilog.errors import NoSpace as NoSpace
     from minilog.errors import NotController as NotController

@@ -453,6 +453,12 @@ class NonEmptyGroup(MinilogError):
     code = "NON_EMPTY_GROUP"
 
 
+class NonEmptyQueue(MinilogError):
+    """Workers have leases of the queue, or its letters are redriven."""
+
+    code = "NON_EMPTY_QUEUE"
+
+
 class InvalidRecordState(MinilogError):
     """A lease of a queue does not hold these records: they are settled, or the lock ended and others may have them. Or
     the letters of a queue are not redriven to the place that a redrive names."""

@@ -21,7 +21,7 @@ from minilog.errors import (
     InvalidConfig,
     InvalidRecordState,
     MinilogError,
-    NonEmptyGroup,
+    NonEmptyQueue,
     ResourceNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -371,7 +371,7 @@ def test_the_calls_of_admin(cluster: Cluster, admin: Admin, name: str) -> None:
         assert sum(part.count for part in ranges) == 10
         assert {part.state for part in ranges} == {"leased"}
         assert all(part.worker_id.startswith("shipper-") and 0 < part.remaining_ms <= 20_000 for part in ranges)
-        with pytest.raises(NonEmptyGroup):
+        with pytest.raises(NonEmptyQueue):
             admin.delete_queue(name)
         for message in came:
             message.accept()

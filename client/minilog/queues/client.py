@@ -178,7 +178,7 @@ class Queues:
         )
 
     async def delete(self, queue: str) -> None:
-        """Forget a queue. Raises ResourceNotFound, NonEmptyGroup."""
+        """Forget a queue. Raises ResourceNotFound, NonEmptyQueue."""
         await self._call(
             queue,
             lambda channel: QueueServiceStub(channel).DeleteQueue,

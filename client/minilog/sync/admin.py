@@ -331,7 +331,7 @@ class Admin:
         self._loop.run(self._admin.alter_queue(queue, set=dict(set or {}), unset=list(unset)))
 
     def delete_queue(self, queue: str) -> None:
-        """Forget a queue: its settings, and what of its topics is settled. Raises ResourceNotFound, and NonEmptyGroup
+        """Forget a queue: its settings, and what of its topics is settled. Raises ResourceNotFound, and NonEmptyQueue
         while records are leased."""
         self._loop.run(self._admin.delete_queue(queue))
 

@@ -108,6 +108,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_UNSUPPORTED_ASSIGNOR: _ErrorCode.ValueType  # 89
     ERROR_CODE_NON_EMPTY_GROUP: _ErrorCode.ValueType  # 90
     ERROR_CODE_INVALID_RECORD_STATE: _ErrorCode.ValueType  # 91
+    ERROR_CODE_NON_EMPTY_QUEUE: _ErrorCode.ValueType  # 92
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -197,6 +198,7 @@ ERROR_CODE_UNRELEASED_INSTANCE_ID: ErrorCode.ValueType  # 88
 ERROR_CODE_UNSUPPORTED_ASSIGNOR: ErrorCode.ValueType  # 89
 ERROR_CODE_NON_EMPTY_GROUP: ErrorCode.ValueType  # 90
 ERROR_CODE_INVALID_RECORD_STATE: ErrorCode.ValueType  # 91
+ERROR_CODE_NON_EMPTY_QUEUE: ErrorCode.ValueType  # 92
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

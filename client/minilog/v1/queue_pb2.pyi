@@ -968,7 +968,7 @@ class DeleteQueueResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def error(self) -> _common_pb2.Error:
-        """RESOURCE_NOT_FOUND, NON_EMPTY_GROUP while records are leased."""
+        """RESOURCE_NOT_FOUND, NON_EMPTY_QUEUE while records are leased."""
 
     def __init__(
         self,

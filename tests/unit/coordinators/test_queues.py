@@ -8,7 +8,7 @@ from minilog.errors import (
     InvalidConfig,
     InvalidRecordState,
     LevelNotReached,
-    NonEmptyGroup,
+    NonEmptyQueue,
     NoSpace,
     NotCoordinator,
     NotLeaderOrFollower,
@@ -505,7 +505,7 @@ def test_a_queue_with_leases_is_not_deleted() -> None:
         world.commit()
         return world.answer(ticket, queue_pb2.DeleteQueueResponse)
 
-    assert isinstance(error_of(delete()), NonEmptyGroup)
+    assert isinstance(error_of(delete()), NonEmptyQueue)
     assert world.settle(leased, 0, 0) is None
     assert error_of(delete()) is None
     assert isinstance(error_of(delete()), ResourceNotFound)

@@ -8,7 +8,7 @@ from minilog.errors import (
     InvalidRecordState,
     LevelNotReached,
     MinilogError,
-    NonEmptyGroup,
+    NonEmptyQueue,
     ResourceNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -305,7 +305,7 @@ class TestLettersThatATransactionWritesAnew:
         world.coordinator.delete(ticket := world.ticket(), queue_pb2.DeleteQueueRequest(queue=Q))
         world.collect()
         world.commit()
-        assert isinstance(error_of(world.answer(ticket, queue_pb2.DeleteQueueResponse)), NonEmptyGroup)
+        assert isinstance(error_of(world.answer(ticket, queue_pb2.DeleteQueueResponse)), NonEmptyQueue)
 
 
 @pytest.mark.parametrize("records", [1, 2])

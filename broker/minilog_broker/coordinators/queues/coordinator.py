@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from minilog.errors import InvalidRecordState, LevelNotReached, MinilogError, NonEmptyGroup, wire_error
+from minilog.errors import InvalidRecordState, LevelNotReached, MinilogError, NonEmptyQueue, wire_error
 from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.coordinator import CoordinatorState, Response
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, BytesWritten, Moment, RecordsDied
@@ -378,13 +378,13 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             self._view.existing_queue(queue)
             parts = (part for _, state in self._view.partitions(queue) for part in state.ranges)
             if any(part.state in (RangeState.LEASED, RangeState.SETTLING) for part in parts):
-                raise NonEmptyGroup(
+                raise NonEmptyQueue(
                     f"workers have leases of queue '{queue}': end them, or wait until their locks end "
                     f"(`minilog queue describe {queue}`)"
                 )
             redriven = self._view.all_redriven(queue)
             if any(place.is_settling for _, place in redriven):
-                raise NonEmptyGroup(f"a redrive of queue '{queue}' writes letters again: wait for its end")
+                raise NonEmptyQueue(f"a redrive of queue '{queue}' writes letters again: wait for its end")
             keys = [key for key, _ in self._view.partitions(queue)]
             others = [QueueKey(queue), *(key for key, _ in redriven)]
             others += (QueueKey(queue, producer_id=producer_id) for producer_id in self._view.producers(queue))
