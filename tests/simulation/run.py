@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from tests.simulation import mutants
 from tests.simulation.clients.counting import Counting
 from tests.simulation.clients.history import History
+from tests.simulation.clients.proposing import Proposing, check_proposing
 from tests.simulation.clients.queries import Queries
 from tests.simulation.clients.queuing import Queuing
 from tests.simulation.clients.sharing import Sharing
@@ -94,6 +95,9 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     queuing = Queuing(cluster, workload, history, transacting)
     if plan.queuing:
         await queuing.begin()
+    proposing = Proposing(cluster, workload)
+    if plan.proposing:
+        proposing.begin()
     if plan.counting:
         Counting(cluster, workload).begin()
     if workload.guest is not None:
@@ -116,7 +120,11 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     try:
         async with asyncio.timeout(ENDS_WITHIN_S):
             await _come_right(
-                cluster, history, workload, transacting, _Checked(faults, judge, exceptions, queries, sharing, queuing)
+                cluster,
+                history,
+                workload,
+                transacting,
+                _Checked(faults, judge, exceptions, queries, sharing, queuing, proposing),
             )
     except TimeoutError as error:
         raise Violation("V19", f"{ENDS_WITHIN_S:.0f} s after the last fault the run has not come to its end") from error
@@ -134,6 +142,7 @@ class _Checked:
     queries: Queries
     sharing: Sharing
     queuing: Queuing
+    proposing: Proposing
 
 
 async def _come_right(
@@ -163,6 +172,8 @@ async def _come_right(
         await check_transactions(cluster, transacting, faults)
     if plan.queries:
         await check_queries(cluster, checked.queries, faults)
+    if plan.proposing:
+        await check_proposing(cluster, checked.proposing, faults)
     if plan.sharing:
         await check_sharing(cluster, checked.sharing, faults)
     if judge.queues is not None:

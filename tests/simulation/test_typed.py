@@ -20,7 +20,7 @@ from minilog.typed.statistics import default_columns, read_statistics, statistic
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.where import parse_where
 from minilog.typed.wire import schema_to_wire
-from minilog.v1 import metadata_pb2, records_pb2
+from minilog.v1 import admin_pb2, metadata_pb2, records_pb2
 from minilog_broker.quorum.records import CommittedBatch
 from tests.simulation.clients.filtered_reading import FilteredReading, Stretch
 from tests.simulation.clients.rows import (
@@ -194,6 +194,54 @@ def test_who_tells_other_versions_than_are_committed_is_wrong() -> None:
         judge.committed(CommittedBatch(1, 2, 1, committed(FIRST, _all_of_again()[0]).records[1:]))
     with pytest.raises(Violation, match="V13: b1 tells version 2 of a schema as the 1th"):
         judge.saw(call, told(other), True)
+
+
+def _state(latest: int, *withdrawn: int) -> CommittedBatch:
+    state = records_pb2.TopicSchemaStateRecord(topic_id=KEY.topic_id, latest_version=latest, withdrawn=withdrawn)
+    return CommittedBatch(2, 3, 1, (records_pb2.MetadataRecord(topic_schema_state=state),))
+
+
+class TestPending:
+    """A version that waits for the commit of a write."""
+
+    MORE = add_column(FIRST, Field("more", Primitive("int")))
+
+    def judge(self, *steps: admin_pb2.SchemaStep.ValueType) -> Schemas:
+        """Of a topic with two versions, where somebody asked for these steps of the second."""
+        judge, call = Schemas(), SimpleNamespace(method="/minilog.v1.AdminService/AlterTopics", host="b1")
+        for step in steps:
+            asked = admin_pb2.TopicAlteration(name="t0", schema=schema_to_wire(self.MORE), schema_step=step)
+            judge.saw(call, admin_pb2.AlterTopicsRequest(topics=[asked]), False)
+        topic = records_pb2.TopicRecord(topic_id=KEY.topic_id, name="t0")
+        records = [records_pb2.MetadataRecord(topic=topic), *committed(FIRST, self.MORE).records]
+        judge.committed(CommittedBatch(1, 2, 1, (*records, *_state(1).records)))
+        return judge
+
+    def test_it_is_the_latest_when_somebody_confirms_it(self) -> None:
+        self.judge(admin_pb2.SCHEMA_STEP_PENDING, admin_pb2.SCHEMA_STEP_NONE).committed(_state(2))
+
+    def test_it_is_not_the_latest_by_itself(self) -> None:
+        judge = self.judge(admin_pb2.SCHEMA_STEP_PENDING, admin_pb2.SCHEMA_STEP_WITHDRAWN)
+        with pytest.raises(Violation, match="the committed log has 2 as the latest version of t0, which nobody asked"):
+            judge.committed(_state(2))
+
+    def test_nobody_is_told_that_it_is(self) -> None:
+        call: Any = SimpleNamespace(method="/minilog.v1.MetadataService/GetMetadata", host="b1")
+        topic = metadata_pb2.TopicMetadata(topic_id=KEY.topic_id, schemas=map(schema_to_wire, (FIRST, self.MORE)))
+        with pytest.raises(Violation, match="b1 has 2 as the latest version of t0"):
+            self.judge(admin_pb2.SCHEMA_STEP_PENDING).saw(call, metadata_pb2.GetMetadataResponse(topics=[topic]), True)
+
+    def test_it_is_withdrawn_when_somebody_asks_for_that(self) -> None:
+        self.judge(admin_pb2.SCHEMA_STEP_WITHDRAWN).committed(_state(1, 2))
+        with pytest.raises(Violation, match="version 2 of t0 is withdrawn, and nobody asked for that"):
+            self.judge(admin_pb2.SCHEMA_STEP_PENDING).committed(_state(1, 2))
+
+    def test_no_later_version_has_the_columns_of_one_that_was_withdrawn(self) -> None:
+        judge = self.judge(admin_pb2.SCHEMA_STEP_WITHDRAWN)
+        third = add_column(self.MORE, Field("third", Primitive("int")))
+        both = [*committed(third).records, *_state(1, 2).records]
+        with pytest.raises(Violation, match="fields of version 2 of t0 are there, and it was withdrawn"):
+            judge.committed(CommittedBatch(2, 3, 1, tuple(both)))
 
 
 # -- what statistics leave out

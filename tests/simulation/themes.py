@@ -17,6 +17,7 @@ from tests.simulation.damage_themes import damaged, scrubbed, unheard
 from tests.simulation.large import large
 from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
+from tests.simulation.proposing_theme import proposing
 from tests.simulation.queuing_theme import queuing
 from tests.simulation.retiring_theme import retiring
 from tests.simulation.sharing_theme import sharing
@@ -541,8 +542,8 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
         typed, users, quotas, cut_off, large, retiring, scrubbed, voting, sharing, counting,
-        compacting, recompacting, queuing,
+        compacting, recompacting, queuing, proposing,
     )
 }  # fmt: skip
-_UNDRAWN = (calm, cut_off, large, scrubbed, voting, sharing, counting, compacting, recompacting, queuing)
+_UNDRAWN = (calm, cut_off, large, scrubbed, voting, sharing, counting, compacting, recompacting, queuing, proposing)
 DRAWN = tuple(name for name, theme in THEMES.items() if theme not in _UNDRAWN)

@@ -21,7 +21,7 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.types import BatchMetadata, NewTopic, Record, RecordMetadata, TopicPartition
-from tests.simulation.clients import guest, sharing, spark_sink, transacting
+from tests.simulation.clients import guest, proposing, sharing, spark_sink, transacting
 from tests.simulation.clients.filtered_reading import FilteredReading
 from tests.simulation.clients.forger import Forger
 from tests.simulation.clients.glutton import Glutton
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 TOPIC = "t{}"
 SILENT = "silent"
-_SPECIAL = (transacting.TOPIC, spark_sink.TOPIC, sharing.TOPIC, DEAD_LETTERS)
+_SPECIAL = (transacting.TOPIC, spark_sink.TOPIC, sharing.TOPIC, proposing.TOPIC, DEAD_LETTERS)
 IN_FLIGHT = 50
 IDEMPOTENT_SHARE = 0.8  # of producers that wait for all
 SEEN_AGAIN_RECORDS = 50
@@ -166,6 +166,7 @@ class Workload:
             silent = [SILENT] if plan.silent_partitions else []
             guests = [guest.TOPIC] if plan.users else []
             special += [sharing.TOPIC] if plan.sharing else []
+            special += [proposing.TOPIC] if plan.proposing else []
             special += [DEAD_LETTERS] if plan.queuing and drawn(self._cluster.seed).copies is not None else []
             for name in [*names, *special, *silent, *guests]:
                 new = self._new(name)
@@ -201,6 +202,7 @@ class Workload:
             name, plan.partitions
         )
         schema = self.typed.schema if self.typed is not None and name not in (*_SPECIAL, SILENT, guest.TOPIC) else None
+        schema = proposing.SCHEMA if name == proposing.TOPIC else schema
         return NewTopic(name, partitions, plan.replication_factor, {**configs, **_CLOCKS_THAT_JUMP}, schema)
 
     def keys_of_special(self, topic: str) -> dict[int, PartitionKey]:

@@ -16,11 +16,27 @@ from minilog.typed import evolution, predicate, reader, statistics
 from minilog.typed.conversion import as_wanted
 from minilog.typed.fields import Field, arrow_field
 from minilog.typed.topic_schema import TopicSchema, give_ids
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog_broker.controller import topic_schemas
 from minilog_broker.replication.leader import produce, typed_validation
 from minilog_broker.replication.sessions import scanner as cutting
 from minilog_broker.replication.sessions.scanner import Scanner
 from tests.simulation.mutants.replication import Patches
+
+
+def pending_is_the_latest() -> Patches:
+    """A version that a write wants is the topic's latest one at once, whatever becomes of the write."""
+    return [(topic_schemas, "_PENDING", -1)]
+
+
+def withdrawn_columns_stay() -> Patches:
+    """The next version follows a withdrawn one, so the columns of a write that failed stay."""
+    return [(TopicSchemas, "base", property(lambda self: self.versions[-1]))]
+
+
+def withdrawn_is_confirmed() -> Patches:
+    """Whoever withdraws a version makes it the latest one."""
+    return [(topic_schemas, "_WITHDRAWN", -1)]
 
 
 def unknown_version_is_accepted() -> Patches:
