@@ -84,7 +84,7 @@ def check(
         raise typer.Exit(NOT_CHECKED) from None
     except Exception as error:  # exit code 1 would say that the directory is damaged
         bug = f"unexpected {type(error).__name__}: {error}: this is a bug in minilog, please report it"
-        say(f"minilog: {bug}. The check says nothing about the directory", error=True)
+        say(f"minilog: {bug}. The check has no result for the directory", error=True)
         raise typer.Exit(NOT_CHECKED) from None
     if as_json:
         print_json(document(report))

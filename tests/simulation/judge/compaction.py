@@ -41,7 +41,7 @@ _SWAPPED = re.compile(r"\d{20}\.\d+\.log")
 _SNAPSHOT = re.compile(r"\d{20}\.snapshot")
 CLOCK_SHARE, SLACK_MS = 0.96, 500.0  # clocks run at rates of their own, and a point is seen somewhat after its decision
 LOOK_S = 0.25
-COMPACTED, FAILED = "a copy is compacted", "the cleaner met an error, and begins this copy anew in its next round"
+COMPACTED, FAILED = "a copy is compacted", "the cleaner met an error, and begins this copy again in its next round"
 _OF_DISKS = re.compile(r"\[errno|no space|disk")
 
 

@@ -22,6 +22,7 @@ NOT_OURS = re.compile(
 )
 NOT_YET = {"docs/guides/spark.md"}
 ALLOWED = {"Users for whom access rules are not checked."}
+SPEAKS = re.compile(r"(self\._?)?log(ger)?\.(debug|info|warning|error|exception)$|(say|print|warnings\.warn)$")
 NO_PROSE = re.compile(r"`[^`]*`|^ {4}.*$", re.MULTILINE)
 
 
@@ -38,20 +39,20 @@ def help_texts(command: Any = None, path: str = "minilog") -> Iterator[tuple[str
         yield from help_texts(verb, f"{path} {name}")
 
 
-def raised() -> Iterator[tuple[str, str]]:
-    """The texts of all errors that the product raises, and the meanings of their classes."""
+def said() -> Iterator[tuple[str, str]]:
+    """The texts of all errors, log lines, warnings and printed lines of the product, and the meanings of errors."""
     for package in ("client/minilog", "broker/minilog_broker", "spark_connector/pyspark_minilog"):
         for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())) if "/v1/" not in str(file) else ():
-                if isinstance(node, ast.Raise):
+                if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and SPEAKS.match(ast.unparse(node.func))):
                     parts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
                     yield f"{file.name}:{node.lineno}", " ".join(part for part in parts if isinstance(part, str))
                 elif isinstance(node, ast.ClassDef) and file.name == "errors.py":
                     yield f"{file.name}:{node.lineno}", ast.get_docstring(node) or ""
 
 
-def test_pages_of_users_help_metrics_and_errors_have_no_word_that_we_do_not_use() -> None:
-    texts = [*pages(), *help_texts(), *raised(), *((metric.name, metric.help) for metric in names.ALL)]
+def test_pages_of_users_help_metrics_and_messages_have_no_word_that_we_do_not_use() -> None:
+    texts = [*pages(), *help_texts(), *said(), *((metric.name, metric.help) for metric in names.ALL)]
     assert len(texts) > 2_000  # a walk that finds nothing checks nothing
     found = {
         place: match[0]

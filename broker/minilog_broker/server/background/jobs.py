@@ -80,7 +80,7 @@ class Jobs:
             used_bytes = await self._call(functools.partial(todo, self._slice_bytes))
         except OSError as error:
             logger.error(
-                "a job met a disk error, and begins anew when it is due again",
+                "a job met a disk error, and begins again when it is due",
                 job=scheduled.job.name,
                 seconds=scheduled.job.interval_s,
                 error=str(error),

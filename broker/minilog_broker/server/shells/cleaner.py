@@ -179,7 +179,7 @@ class Cleaner:
         except (OSError, MinilogError) as error:
             self.counts.failures += 1
             logger.error(
-                "the cleaner met an error, and begins this copy anew in its next round",
+                "the cleaner met an error, and begins this copy again in its next round",
                 topic=key.topic_id.hex(),
                 partition=key.partition,
                 error=str(error),
