@@ -7,7 +7,7 @@ senders split by the same numbers, so no user meets a limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeVar
 
 MAX_PRODUCE_ENTRIES = 500  # of one ProduceRequest: each is judged, given its place and answered
@@ -34,7 +34,8 @@ MAX_SUBSCRIPTION_BYTES = 64 << 10  # of one member, names and all: its coordinat
 MAX_OWNED_PARTITIONS = 100_000  # of one member of a group: some mebibytes
 MAX_LEASE_TOPICS = 100  # of one lease of a queue: each partition of each is looked into
 MAX_QUEUE_TOPICS = 1_000  # of one queue, over all its leases: each partition of each is watched, and has a state
-MAX_SETTLEMENTS = 1_000  # of one SettleRequest, and leases of one RenewLeasesRequest
+MAX_SETTLEMENTS = 500  # of one SettleRequest, and leases of one RenewLeasesRequest
+MAX_SETTLED_PARTITIONS = 100  # that one SettleRequest names: the ranges of each are copied
 MAX_LETTERS = 500  # of one RedriveRequest, and of one transaction that writes letters anew
 MAX_REASON_CHARACTERS = 500  # of a rejection that a queue keeps for the dead letter; more are cut
 MAX_RELEASE_DELAY_MS = 24 * 3_600_000  # of a message of a queue
@@ -47,3 +48,17 @@ def parts_of(items: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
     """The items in order, in parts of at most `most` items. Without items there is no part."""
     for start in range(0, len(items), most):
         yield items[start : start + most]
+
+
+def settlement_parts(items: Sequence[_Item], partition_of: Callable[[_Item], Hashable]) -> Iterator[Sequence[_Item]]:
+    """The settlements in order, each part for one request."""
+    begin, partitions = 0, set[Hashable]()
+    for end, item in enumerate(items):
+        partition = partition_of(item)
+        is_full = partition not in partitions and len(partitions) == MAX_SETTLED_PARTITIONS
+        if end - begin == MAX_SETTLEMENTS or is_full:
+            yield items[begin:end]
+            begin, partitions = end, set()
+        partitions.add(partition)
+    if begin < len(items):
+        yield items[begin:]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from minilog.config import parse_config
 from minilog.errors import MinilogError, RetriableError, UnknownOutcome
-from minilog.limits import MAX_SETTLEMENTS, parts_of
+from minilog.limits import MAX_SETTLEMENTS, parts_of, settlement_parts
 from minilog.net.coordinators_of import QUEUES_TOPIC_NAME, coordinator_partition
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import SYSTEM_RUNTIME
+from minilog.partition_key import PartitionKey
 from minilog.queues.client import Queues
 from minilog.sync.loop import shared_loop
 from minilog.transactions import Enlistment, WrittenPartition
@@ -21,6 +22,11 @@ from minilog.v1 import coordinator_pb2, queue_pb2
 logger = logging.getLogger(__name__)
 
 _RENEWALS = 4  # each tries for seconds. A renewal that comes twice does no harm
+
+
+def requests_of(settlements: Sequence[queue_pb2.Settlement]) -> Iterator[Sequence[queue_pb2.Settlement]]:
+    """The settlements in order, each part for one request."""
+    return settlement_parts(settlements, lambda settlement: PartitionKey.of(settlement.partition_id))
 
 
 class QueueCalls:
@@ -69,7 +75,7 @@ class QueueCalls:
     def settle(self, queue: str, settlements: Sequence[queue_pb2.Settlement]) -> list[MinilogError]:
         """Settle each of these by itself. Returns the refusals."""
         refusals: list[MinilogError] = []
-        for part in parts_of(settlements, MAX_SETTLEMENTS):
+        for part in requests_of(settlements):
             refusals += self._loop.run(self._queues.settle(queue, part)).refused.values()
         return refusals
 

@@ -34,7 +34,7 @@ from pyspark_minilog.sink_protocol import Abort, End, TaskReport, commit_decisio
 if TYPE_CHECKING:
     from minilog.transactions import Attempt, WrittenPartition
     from minilog.v1 import queue_pb2
-    from pyspark_minilog.queue_calls import QueueCalls
+    from pyspark_minilog.queue_calls import QueueCalls, requests_of
 
 CarryOut = Callable[[SinkOptions, End | Abort | None], None]
 
@@ -167,7 +167,6 @@ def _attempt(reports: Sequence[TaskReport | None]) -> Attempt:
 
 def _settled(options: SinkOptions, begun: Enlistment, leased: QueueOffset) -> Winner:
     """Accept all messages of the batch within the transaction. Raises LeaseLost, MinilogError."""
-    from minilog.limits import MAX_SETTLEMENTS, parts_of
     from minilog.v1 import queue_pb2
     from pyspark_minilog.clients import lend
     from pyspark_minilog.queue_calls import QueueCalls
@@ -176,7 +175,7 @@ def _settled(options: SinkOptions, begun: Enlistment, leased: QueueOffset) -> Wi
     with lend(QueueCalls, options.client) as calls:
         written = [
             _settle_part(calls, leased, part, begun, sequence, until_s)
-            for sequence, part in enumerate(parts_of(leased.settlements(queue_pb2.VERDICT_ACCEPT), MAX_SETTLEMENTS))
+            for sequence, part in enumerate(requests_of(leased.settlements(queue_pb2.VERDICT_ACCEPT)))
         ]
     return Winner(begun.producer_id, (written[-1],))
 

@@ -14,7 +14,7 @@ from functools import partial
 from minilog.errors import InvalidTxnState, MinilogError
 from minilog.groups.client import Groups
 from minilog.groups.messages import Committed, committing_member
-from minilog.limits import MAX_SETTLEMENTS, parts_of
+from minilog.limits import settlement_parts
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, QUEUES_TOPIC_NAME, coordinator_partition
 from minilog.net.network_client import NetworkClient
 from minilog.partition_key import PartitionKey
@@ -55,7 +55,7 @@ class TransactionalRequests:
     async def settle(self, queue: str, messages: Sequence[Message]) -> None:
         """Accept messages of a queue. Raises InvalidRecordState, and the error of the queue's coordinator."""
         singles = (Span(message.held, message.offset, message.offset, Verdict.ACCEPT) for message in messages)
-        for spans in parts_of(merged(singles), MAX_SETTLEMENTS):
+        for spans in settlement_parts(merged(singles), lambda span: span.held.key):
             settlements = [span.to_wire() for span in spans]
             settle = partial(self._queues.settle_in_transaction, queue, settlements)
             await self._ask(QUEUES_TOPIC_NAME, queue, f"a settlement of queue '{queue}'", settle)

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from minilog.consumer.requests import name_of
 from minilog.errors import InvalidRecordState, MinilogError, UnknownOutcome
-from minilog.limits import MAX_SETTLEMENTS
+from minilog.limits import settlement_parts
 from minilog.queues.leases import HeldRange, Lease
 from minilog.queues.message import Verdict
 from minilog.v1 import queue_pb2
@@ -156,7 +156,8 @@ class Settling:
         if now_ms < self._due_ms and not (self._is_hurried and not self._again):
             return []
         every = self._again or merged(self._waiting)
-        self._sent, rest = every[:MAX_SETTLEMENTS], every[MAX_SETTLEMENTS:]
+        self._sent = list(next(settlement_parts(every, lambda span: span.held.key)))
+        rest = every[len(self._sent) :]
         if self._again:
             self._again = rest
         else:

@@ -121,9 +121,9 @@ def no_new_locks() -> Patches:
     def mutant(self: QueueCoordinator, now: Moment) -> None:
         self._leasing.begin_term(now)
         for queue in self._view.names():
-            for key, state in self._view.partitions(queue):
+            for _, state in self._view.partitions(queue):
                 for lease_id in leases_of(state):
-                    self._locks.give_back(LeaseName(queue, lease_id), now.ms, (key,))
+                    self._locks.begin(LeaseName(queue, lease_id), now.ms)
         self.drop_deleted_topics()
 
     return [(QueueCoordinator, "_activated", mutant)]
@@ -207,7 +207,7 @@ def settled_before_the_decision() -> Patches:
     def begin(queue: PartitionQueue, settlements: Settlements, producer_id: int) -> PartitionQueue:
         left, refused = partition_queue._ended(queue, settlements, lambda settlement, current: None)
         if refused:
-            raise partition_queue.not_held(settlements[min(refused)])
+            raise partition_queue.refusal(settlements[min(refused)], queue)
         return left
 
     return [(partition_queue, "begin_settling", begin)]

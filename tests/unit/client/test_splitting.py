@@ -18,7 +18,10 @@ from minilog.limits import (
     MAX_POSITIONS,
     MAX_PRODUCE_ENTRIES,
     MAX_SELECTION_TERMS,
+    MAX_SETTLED_PARTITIONS,
+    MAX_SETTLEMENTS,
     parts_of,
+    settlement_parts,
 )
 from minilog.net.metadata_cache import MetadataCache
 from minilog.net.offsets_query import OffsetsQuery
@@ -101,6 +104,16 @@ def test_positions_with_long_conditions_are_split_so_that_no_reader_meets_a_limi
             told = [position.selection.where for position in each.positions]
             assert sum(len(where.any_of.parts) for where in told) <= MAX_SELECTION_TERMS
         assert len(sent) == 1 or terms > 1
+
+
+def test_settlements_are_split_by_their_number_and_by_their_partitions() -> None:
+    of_one = [(0, offset) for offset in range(MAX_SETTLEMENTS + 1)]
+    assert [len(part) for part in settlement_parts(of_one, lambda each: each[0])] == [MAX_SETTLEMENTS, 1]
+    of_many = [(number // 2, number) for number in range(2 * MAX_SETTLED_PARTITIONS + 2)]
+    parts = list(settlement_parts(of_many, lambda each: each[0]))
+    assert [len(part) for part in parts] == [2 * MAX_SETTLED_PARTITIONS, 2]
+    assert [each for part in parts for each in part] == of_many
+    assert list(settlement_parts([], lambda each: each)) == []
 
 
 def test_topics_are_created_as_many_at_a_time_as_their_partitions_allow() -> None:

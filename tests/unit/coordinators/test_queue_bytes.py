@@ -36,7 +36,7 @@ def written(world: Queueing, since: int) -> int:
     return sum(map(len, world.batches[since:]))
 
 
-@pytest.mark.parametrize("count", [1_000, 10_000])
+@pytest.mark.parametrize("count", [1_000, 8_000])
 def test_a_settlement_and_a_lease_write_in_proportion_to_themselves(count: int) -> None:
     world, leased = with_ranges(count)
     since = len(world.batches)

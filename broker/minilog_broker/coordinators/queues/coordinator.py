@@ -154,7 +154,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
     def _settle(self, request: queue_pb2.SettleRequest, now: Moment) -> queue_pb2.SettleResponse:
         states: dict[QueueKey, PartitionQueue] = {}
         deaths: dict[QueueKey, list[Death]] = {}
-        refused: dict[int, InvalidRecordState] = {}
+        refused: dict[int, MinilogError] = {}
         delivery = self._delivery(request.queue, now)
         for key, places in settling.by_partition(request).items():
             settlements = [request.settlements[place] for place in places]
@@ -165,7 +165,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
                 continue
             settled = partition_queue.settle(before, settlements, delivery)
             states[key], deaths[key] = settled.queue, settled.deaths
-            refused |= {places[at]: partition_queue.not_held(settlements[at]) for at in settled.refused}
+            refused |= {places[at]: partition_queue.refusal(settlements[at], settled.queue) for at in settled.refused}
         self._leasing.write_ends(states)
         self._report(deaths)
         self._forget_ended(request)
@@ -187,17 +187,9 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
     def _forget_ended(self, request: queue_pb2.SettleRequest) -> None:
         """Note who has these leases, and forget the locks of those that hold nothing any more."""
-        named = {LeaseName(request.queue, settlement.lease_id) for settlement in request.settlements}
-        keys = {key for name in named for key in self._locks.keys(name)}
-        held = {
-            lease_id
-            for key in keys
-            if (state := self._view.partition(key)) is not None
-            for lease_id in partition_queue.leases_of(state)
-        }
-        for name in named:
+        for name in {LeaseName(request.queue, settlement.lease_id): None for settlement in request.settlements}:
             self._locks.named(name)
-            if name.lease_id not in held:
+            if not self._view.holdings.of_lease(name):
                 self._locks.forget(name)
 
     def _expire(self, name: LeaseName, now: Moment) -> bool:
@@ -206,10 +198,10 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         delivery = self._delivery(name.queue, now)._replace(counts=self._locks.is_named(name))
         states = {
             key: (state, partition_queue.expire(state, name.lease_id, delivery))
-            for key in self._locks.keys(name)
-            if (state := self._view.partition(key)) is not None and name.lease_id in partition_queue.leases_of(state)
+            for key in self._view.holdings.of_lease(name)
+            if (state := self._view.partition(key)) is not None
         }
-        lost = {key: ended for key, (before, ended) in states.items() if ended.queue != before}
+        lost = {key: ended for key, (before, ended) in states.items() if ended.queue is not before}
         if states and not lost:
             self._locks.begin(name, now.ms + self._view.settings(name.queue).lock_duration_ms)
             return True
@@ -272,8 +264,8 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
     def _marker_changes(self, markers: Iterable[coordinator_pb2.ProducerMarker], now: Moment) -> Sequence[QueueChange]:
         changes = settling.end(self._view, markers, self._queues_of)
-        for name, keys in settling.given_back(self._view, markers, self._queues_of).items():
-            self._locks.give_back(name, now.ms + self._view.settings(name.queue).lock_duration_ms, keys)
+        for name in settling.given_back(self._view, markers, self._queues_of):
+            self._locks.begin(name, now.ms + self._view.settings(name.queue).lock_duration_ms)
             self._locks.named(name)
         return changes
 
@@ -440,9 +432,9 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             for producer_id in self._view.producers(queue):
                 self._have_pending(producer_id, queue)
             ends_ms = now.ms + self._view.settings(queue).lock_duration_ms
-            for key, state in self._view.partitions(queue):
+            for _, state in self._view.partitions(queue):
                 for lease_id in partition_queue.leases_of(state):
-                    self._locks.give_back(LeaseName(queue, lease_id), ends_ms, (key,))
+                    self._locks.begin(LeaseName(queue, lease_id), ends_ms)
         self.drop_deleted_topics()
 
     def _changed(self, changes: Sequence[QueueChange], high_watermark: int, now: Moment) -> None:

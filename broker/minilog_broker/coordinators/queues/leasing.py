@@ -173,7 +173,7 @@ class Leasing:
         lock_ms = settings.lock_duration_ms
         name = LeaseName(request.queue, lease_id)
         owner = Owner(request.worker_id, call.principal)
-        self._around.locks.given(name, now.ms + lock_ms, owner, (change.key for change in grant.changes))
+        self._around.locks.given(name, now.ms + lock_ms, owner)
         if grant.is_alone:
             self._alone.began(Holder(request.queue, request.worker_id), name, now.ms, lock_ms)
         response = queue_pb2.LeaseResponse(

@@ -13,8 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from minilog_broker.coordinators.queues.pieces import QueueKey
-
 
 class LeaseName(NamedTuple):
     """A lease of a queue."""
@@ -41,7 +39,6 @@ class Locks:
         self._named: set[LeaseName] = set()
         self._principals: dict[LeaseName, str] = {}
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # leases by queue and principal
-        self._keys: dict[LeaseName, set[QueueKey]] = {}
         self._heap: list[tuple[float, LeaseName]] = []
 
     def clear(self) -> None:
@@ -51,19 +48,13 @@ class Locks:
         self._named.clear()
         self._principals.clear()
         self._counts.clear()
-        self._keys.clear()
         self._heap.clear()
 
-    def given(self, name: LeaseName, ends_ms: float, owner: Owner, keys: Iterable[QueueKey]) -> None:
-        """A worker got a lease, with records of these partitions."""
+    def given(self, name: LeaseName, ends_ms: float, owner: Owner) -> None:
+        """A worker got a lease."""
         self._workers[name], self._principals[name] = owner
         self._of_worker.setdefault((name.queue, owner.worker_id), set()).add(name)
         self._counts[name.queue][owner.principal] += 1
-        self.give_back(name, ends_ms, keys)
-
-    def give_back(self, name: LeaseName, ends_ms: float, keys: Iterable[QueueKey]) -> None:
-        """A lease holds records of these partitions, perhaps again."""
-        self._keys.setdefault(name, set()).update(keys)
         self.begin(name, ends_ms)
 
     def begin(self, name: LeaseName, ends_ms: float) -> None:
@@ -84,7 +75,6 @@ class Locks:
     def forget(self, name: LeaseName) -> None:
         """The lease holds nothing any more."""
         self._ends.pop(name, None)
-        self._keys.pop(name, None)
         self._named.discard(name)
         worker = name.queue, self._workers.pop(name, "")
         held = self._of_worker.get(worker, set())
@@ -108,10 +98,6 @@ class Locks:
     def of_worker(self, queue: str, worker_id: str) -> bool:
         """Whether a worker that gave its id holds a lease, as far as this coordinator knows."""
         return bool(worker_id) and (queue, worker_id) in self._of_worker
-
-    def keys(self, name: LeaseName) -> set[QueueKey]:
-        """The partitions in which the lease has, or had, records."""
-        return self._keys.get(name, set())
 
     def worker(self, name: LeaseName) -> str:
         """Empty where an earlier coordinator gave the lease."""

@@ -5,16 +5,18 @@ A state is a value. Each rule returns a new one, so that a decision that cannot 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from minilog.errors import InvalidRecordState
+from minilog.errors import InvalidRecordState, MinilogError, ResourceExhausted
 from minilog.limits import MAX_REASON_CHARACTERS
 from minilog.v1 import queue_pb2
-from minilog_broker.coordinators.queues.ranges import Change, Range, RangeState, changed_within, joined
+from minilog_broker.coordinators.queues.ranges import Change, Range, RangeState, changed_within, extend, joined
 from minilog_broker.coordinators.queues.shrinking import most_together
 
+MAX_RANGES = 10_000  # of a partition: some milliseconds for each look at all of them, and two mebibytes
 _HELD = (RangeState.LEASED, RangeState.SETTLING)
 SettledChange = Callable[[queue_pb2.Settlement, Range], Range | None]
 """What a part of a range becomes by a settlement. None: it is settled."""
@@ -103,20 +105,22 @@ def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: fl
     below `wanted.end`). The more often a record was delivered, the smaller is its lease (shrinking.py)."""
     most = wanted.taken + wanted.max_records if wanted.alone is None else 1  # of the whole lease
     count, taken, ranges = wanted.taken, list[Range](), list[Range]()
+    more_ranges = MAX_RANGES - len(queue.ranges)
     for current in queue.ranges:
         is_dead = current.state is RangeState.DEAD
         shrunk = most if is_dead else min(most, most_together(current.delivery_count, wanted.limit))
+        last = min(current.last, current.first + shrunk - count - 1, wanted.end - 1)
         if (
             shrunk <= count
             or current.first >= wanted.end
             or not is_due(current, now_ms, activated_ms)
             or (is_dead and not wanted.takes_dead)
             or (wanted.alone is not None and current.first != wanted.alone)
+            or (last < current.last and more_ranges <= 0)
         ):
             ranges.append(current)
             continue
         most = shrunk
-        last = min(current.last, current.first + most - count - 1, wanted.end - 1)
         delivery_count = current.delivery_count + (0 if is_dead else 1)
         part = Range(
             current.first,
@@ -131,9 +135,10 @@ def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: fl
         count += part.count
         if last < current.last:
             ranges.append(replace(current, first=last + 1))
+            more_ranges -= 1
     fresh = min(most - count, wanted.end - queue.next_offset, wanted.max_locks - queue.lock_count)
     next_offset = queue.next_offset
-    if fresh > 0:
+    if fresh > 0 and more_ranges > 0:
         part = Range(next_offset, next_offset + fresh - 1, RangeState.LEASED, 1, wanted.lease_id)
         taken.append(part)
         ranges.append(part)
@@ -240,38 +245,55 @@ def _ended(
             named_to = max(named_to, last)
             continue
         named_to = last
-        while at < len(ranges) and ranges[at].last < first:
-            kept.append(ranges[at])
-            at += 1
-        begin, expected = at, first
+        begin = bisect_left(ranges, first, at, key=_last_of)
+        extend(kept, ranges[at:begin])
+        at, expected = begin, first
         while (
             at < len(ranges) and ranges[at].first <= expected <= last and _is_leased_by(ranges[at], settlement.lease_id)
         ):
             expected = ranges[at].last + 1
             at += 1
-        if expected <= last:
+        if expected <= last or _splits_too_much(len(kept) + len(ranges) - begin, ranges[begin:at], first, last):
             refused.add(index)
             at = begin
             continue
         for part in ranges[begin:at]:
             if part.first < first:
-                kept.append(replace(part, last=first - 1))
+                extend(kept, (replace(part, last=first - 1),))
             changed = change(settlement, replace(part, first=max(first, part.first), last=min(last, part.last)))
             if changed is not None:
-                kept.append(changed)
+                extend(kept, (changed,))
         if ranges[at - 1].last > last:
             at -= 1
             ranges[at] = replace(ranges[at], first=last + 1)
-    kept += ranges[at:]
-    return queue.with_ranges(kept), refused
+    extend(kept, ranges[at:])
+    return replace(queue, ranges=tuple(kept)), refused
 
 
-def not_held(settlement: queue_pb2.Settlement) -> InvalidRecordState:
-    """The refusal of a settlement whose lease does not hold all that it is about."""
+def _last_of(current: Range) -> int:
+    return current.last
+
+
+def _splits_too_much(count: int, parts: Sequence[Range], first: int, last: int) -> bool:
+    """Whether the partition would have too many ranges after a settlement of a part of these."""
+    more = (parts[0].first < first) + (parts[-1].last > last)
+    return bool(more) and count + more > MAX_RANGES
+
+
+def refusal(settlement: queue_pb2.Settlement, queue: PartitionQueue) -> MinilogError:
+    """Why a settlement is refused. `queue`: the state before, or after."""
+    what = (
+        f"lease {settlement.lease_id}, offsets {settlement.first_offset} to {settlement.last_offset} of partition "
+        f"{settlement.partition_id.partition}"
+    )
+    if len(queue.ranges) >= MAX_RANGES - 2:
+        return ResourceExhausted(
+            f"{what}: the queue may have {MAX_RANGES} ranges of unsettled records in a partition, and has them. Settle "
+            "whole ranges, or lower group.share.partition.max.record.locks. Nothing of this settlement is done"
+        )
     return InvalidRecordState(
-        f"lease {settlement.lease_id} does not hold all offsets from {settlement.first_offset} to "
-        f"{settlement.last_offset} of partition {settlement.partition_id.partition}: they are settled, or their lock "
-        "ended. Nothing of this settlement is done"
+        f"{what}: the lease does not hold all of them. They are settled, or their lock ended. Nothing of this "
+        "settlement is done"
     )
 
 
@@ -320,15 +342,29 @@ def _with_deaths(queue: PartitionQueue, deaths: Sequence[Death]) -> PartitionQue
 def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> Ended:
     """The lock of a lease has ended. Records that a transaction settles wait for its marker."""
     deaths: list[Death] = []
-    kept = []
-    for current in queue.ranges:
-        changed: Range | None = current
-        if _is_leased_by(current, lease_id):
-            counted = _delivered if after.counts else _returned
-            changed = _noting(deaths, current, counted(current, after))
-        if changed is not None:
-            kept.append(changed)
-    return Ended(_with_deaths(queue.with_ranges(kept), deaths), deaths)
+    counted = _delivered if after.counts else _returned
+
+    def change(current: Range) -> Range | None:
+        return _noting(deaths, current, counted(current, after))
+
+    left = _with_changed(queue, lambda current: _is_leased_by(current, lease_id), change)
+    return Ended(_with_deaths(left, deaths), deaths)
+
+
+def _with_changed(queue: PartitionQueue, is_meant: Callable[[Range], bool], change: Change) -> PartitionQueue:
+    """The state with a change of some whole ranges; itself where none is meant."""
+    meant = [at for at, current in enumerate(queue.ranges) if is_meant(current)]
+    if not meant:
+        return queue
+    kept: list[Range] = []
+    done = 0
+    for at in meant:
+        extend(kept, queue.ranges[done:at])
+        changed = change(queue.ranges[at])
+        extend(kept, () if changed is None else (changed,))
+        done = at + 1
+    extend(kept, queue.ranges[done:])
+    return replace(queue, ranges=tuple(kept))
 
 
 def drop_dead(queue: PartitionQueue) -> PartitionQueue:
@@ -339,26 +375,27 @@ def drop_dead(queue: PartitionQueue) -> PartitionQueue:
 def begin_settling(
     queue: PartitionQueue, settlements: Sequence[queue_pb2.Settlement], producer_id: int
 ) -> PartitionQueue:
-    """Accept within a transaction: all of these, or none. Raises InvalidRecordState."""
+    """Accept within a transaction: all of these, or none. Raises InvalidRecordState, ResourceExhausted."""
     left, refused = _ended(
         queue,
         settlements,
         lambda _, current: replace(current, state=RangeState.SETTLING, producer_id=producer_id),
     )
     if refused:
-        raise not_held(settlements[min(refused)])
+        raise refusal(settlements[min(refused)], queue)
     return left
 
 
 def end_settling(queue: PartitionQueue, producer_id: int, *, committed: bool) -> PartitionQueue:
     """The marker of a transaction has come. After an abort the lease holds the records again."""
-    kept = []
-    for current in queue.ranges:
-        if current.state is not RangeState.SETTLING or current.producer_id != producer_id:
-            kept.append(current)
-        elif not committed:
-            kept.append(replace(current, state=RangeState.LEASED, producer_id=-1))
-    return queue.with_ranges(kept)
+
+    def is_meant(current: Range) -> bool:
+        return current.state is RangeState.SETTLING and current.producer_id == producer_id
+
+    def given_back(current: Range) -> Range | None:
+        return None if committed else replace(current, state=RangeState.LEASED, producer_id=-1)
+
+    return _with_changed(queue, is_meant, given_back)
 
 
 # -- what the partition's leader reports
@@ -370,8 +407,14 @@ def trim(queue: PartitionQueue, log_start: int) -> PartitionQueue:
     if log_start <= queue.settled_to:
         return queue
     change: Change = lambda current: current if current.state in _HELD else None  # noqa: E731
-    kept = joined(changed_within(queue.ranges, 0, log_start - 1, change))
+    above = bisect_left(queue.ranges, log_start, key=_first_of)
+    kept = list(joined(changed_within(queue.ranges[:above], 0, log_start - 1, change)))
+    extend(kept, queue.ranges[above:])
     return replace(queue, next_offset=max(queue.next_offset, log_start), ranges=tuple(kept))
+
+
+def _first_of(current: Range) -> int:
+    return current.first
 
 
 def cut(queue: PartitionQueue, end: int, leader_epoch: int) -> PartitionQueue:
@@ -384,6 +427,8 @@ def cut(queue: PartitionQueue, end: int, leader_epoch: int) -> PartitionQueue:
 
 def taken_count(before: PartitionQueue, after: PartitionQueue) -> int:
     """The offsets that `trim` took from a queue before they were settled."""
+    if after is before:
+        return 0
     return before.lock_count - after.lock_count + after.next_offset - before.next_offset
 
 

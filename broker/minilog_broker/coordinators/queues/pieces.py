@@ -15,7 +15,6 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import NamedTuple
 
 from minilog.errors import CorruptMessage
@@ -68,6 +67,8 @@ class DeathReason:
     text: str
 
 
+_COMPARED = 1 << 12  # ranges at once
+
 Piece = PartitionHead | Block | DeathReason
 PieceChange = Change[QueueKey, Piece]
 
@@ -78,13 +79,10 @@ def digest(reason: str) -> str:
 
 
 def changed_pieces(key: QueueKey, before: PartitionQueue | None, after: PartitionQueue | None) -> list[PieceChange]:
-    """The pieces that a decision about the partition writes. None: there is no state of it. Ranges that the decision
-    left alone are the same objects in both states."""
+    """The pieces that a decision about the partition writes. None: there is no state of it."""
     old, new = (() if state is None else state.ranges for state in (before, after))
-    begin = _alike(old, new)
-    behind = _alike(old[begin:][::-1], new[begin:][::-1])
-    gone, come = old[begin : len(old) - behind], new[begin : len(new) - behind]
-    changes = _changed_reasons(key, gone, come, chain(new[:begin], new[len(new) - behind :]))
+    gone, come = changed_ranges(old, new)
+    changes = _changed_reasons(key, gone, come, new)
     for number in sorted({current.first // BLOCK_OFFSETS for current in (*gone, *come)}):
         block = _block(new, number)
         if block != _block(old, number):
@@ -93,20 +91,44 @@ def changed_pieces(key: QueueKey, before: PartitionQueue | None, after: Partitio
     return [*changes, Change(key, head)]
 
 
+class ChangedRanges(NamedTuple):
+    """The ranges that only the former state has, and those that only the latter has."""
+
+    gone: Sequence[Range]
+    come: Sequence[Range]
+
+
+def changed_ranges(old: Sequence[Range], new: Sequence[Range]) -> ChangedRanges:
+    """Most ranges of two states are the same objects, and are compared as fast as their addresses."""
+    begin = _alike(old, new)
+    behind = _alike(old[begin:][::-1], new[begin:][::-1])
+    gone, come = old[begin : len(old) - behind], new[begin : len(new) - behind]
+    old_ids, new_ids = set(map(id, gone)), set(map(id, come))
+    return ChangedRanges(
+        [current for current in gone if id(current) not in new_ids],
+        [current for current in come if id(current) not in old_ids],
+    )
+
+
 def _alike(old: Sequence[Range], new: Sequence[Range]) -> int:
-    """How many ranges at the begin are the same objects."""
-    pairs = zip(old, new, strict=False)
-    return next((at for at, (one, other) in enumerate(pairs) if one is not other), min(len(old), len(new)))
+    """How many ranges at the begin are the same."""
+    at, size = 0, _COMPARED
+    while size:
+        while old[at : at + size] == new[at : at + size] and at + size <= min(len(old), len(new)):
+            at += size
+        size //= 2
+    return at
 
 
 def _changed_reasons(
-    key: QueueKey, gone: Iterable[Range], come: Iterable[Range], rest: Iterable[Range]
+    key: QueueKey, gone: Iterable[Range], come: Sequence[Range], ranges: Iterable[Range]
 ) -> list[PieceChange]:
     """The reasons that no range had before, and those that no range has any more."""
     old, new = _reasons(gone), _reasons(come)
     if old == new:
         return []
-    kept = _reasons(rest)
+    ids = set(map(id, come))
+    kept = _reasons(current for current in ranges if id(current) not in ids)
     return [
         Change(key._replace(reason=digest(text)), DeathReason(text) if text in new else None)
         for text in sorted((old ^ new) - kept)

@@ -16,8 +16,9 @@ that bound never goes back (Q6).
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from minilog.v1 import queue_pb2
 
@@ -29,6 +30,17 @@ class RangeState(enum.IntEnum):
     LEASED = queue_pb2.RANGE_STATE_LEASED
     SETTLING = queue_pb2.RANGE_STATE_SETTLING
     DEAD = queue_pb2.RANGE_STATE_DEAD
+
+
+class Kind(NamedTuple):
+    """What a range is beside its offsets, as it is written."""
+
+    state: RangeState
+    delivery_count: int
+    lease_id: int
+    producer_id: int
+    delay_ms: int
+    death_reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +66,15 @@ class Range:
     def count(self) -> int:
         return self.last - self.first + 1
 
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.state, self.delivery_count, self.lease_id, self.producer_id, self.delay_ms, self.death_reason)
+
     def continues(self, other: Range) -> bool:
         """Whether this range can be one with the range in front of it."""
         if other.last + 1 != self.first or self.ready_at_ms != other.ready_at_ms:
             return False
-        return replace(self, first=other.first, last=other.last) == other
+        return self.kind == other.kind
 
 
 Change = Callable[[Range], Range | None]
@@ -77,6 +93,14 @@ def joined(ranges: Iterable[Range]) -> Iterator[Range]:
         before = current
     if before is not None:
         yield before
+
+
+def extend(kept: list[Range], more: Sequence[Range]) -> None:
+    """Put ranges behind others. Where the two meet, ranges that are alike become one."""
+    if more and kept and more[0].continues(kept[-1]):
+        kept[-1] = replace(kept[-1], last=more[0].last)
+        more = more[1:]
+    kept += more
 
 
 def changed_within(ranges: Iterable[Range], first: int, last: int, change: Change) -> Iterator[Range]:

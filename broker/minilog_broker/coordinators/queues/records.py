@@ -23,7 +23,7 @@ from minilog.v1 import queue_pb2
 from minilog.versions import written_later
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.pieces import Block, DeathReason, PartitionHead, QueueKey
-from minilog_broker.coordinators.queues.ranges import Range, RangeState
+from minilog_broker.coordinators.queues.ranges import Kind, Range, RangeState
 from minilog_broker.coordinators.record_kinds import RecordCodec, ValueKind
 from minilog_broker.coordinators.table import Change, Table
 
@@ -112,27 +112,23 @@ def _queue(record: records_pb2.QueueRecord) -> Queue:
 
 
 def _block_record(value: Block) -> records_pb2.QueueBlockRecord:
-    record = records_pb2.QueueBlockRecord()
-    places: dict[bytes, int] = {}
+    kinds: dict[Kind, int] = {}
+    numbers: list[int] = []
     end = 0
     for current in value.ranges:
-        kind = _kind_record(current)
-        place = places.setdefault(kind.SerializeToString(deterministic=True), len(places))
-        if place == len(record.kinds):
-            record.kinds.append(kind)
-        record.ranges.extend((current.first - end, current.last - current.first, place))
+        numbers += (current.first - end, current.last - current.first, kinds.setdefault(current.kind, len(kinds)))
         end = current.last + 1
-    return record
+    return records_pb2.QueueBlockRecord(kinds=map(_kind_record, kinds), ranges=numbers)
 
 
-def _kind_record(current: Range) -> records_pb2.QueueRangeKind:
+def _kind_record(kind: Kind) -> records_pb2.QueueRangeKind:
     return records_pb2.QueueRangeKind(
-        state=queue_pb2.RangeState.ValueType(current.state),
-        delivery_count=current.delivery_count,
-        lease_id=current.lease_id,
-        producer_id=None if current.producer_id == -1 else current.producer_id,
-        delay_ms=current.delay_ms,
-        death_reason=None if current.death_reason is None else bytes.fromhex(current.death_reason),
+        state=queue_pb2.RangeState.ValueType(kind.state),
+        delivery_count=kind.delivery_count,
+        lease_id=kind.lease_id,
+        producer_id=None if kind.producer_id == -1 else kind.producer_id,
+        delay_ms=kind.delay_ms,
+        death_reason=None if kind.death_reason is None else bytes.fromhex(kind.death_reason),
     )
 
 

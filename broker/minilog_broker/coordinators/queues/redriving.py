@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from minilog.errors import InvalidRecordState, UnknownTopicOrPartition, UnstableOffsetCommit
 from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
-from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
+from minilog_broker.coordinators.queues.partition_queue import MAX_RANGES, PartitionQueue
 from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from minilog_broker.coordinators.queues.records import QueueChange, RedrivenTo
@@ -52,7 +52,7 @@ class _Source:
 
     def __init__(self, queue: PartitionQueue, log_start: int, max_locks: int) -> None:
         self.queue, self._log_start = queue, log_start
-        self._room = max_locks - queue.lock_count
+        self._room = min(max_locks - queue.lock_count, MAX_RANGES - len(queue.ranges))
         self._firsts = [part.first for part in queue.ranges]
         self.offsets: set[int] = set()
 

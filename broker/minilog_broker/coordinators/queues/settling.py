@@ -64,17 +64,18 @@ def given_back(
     view: QueueView,
     markers: Iterable[coordinator_pb2.ProducerMarker],
     queues_of: Callable[[int], Iterable[str]],
-) -> dict[LeaseName, set[QueueKey]]:
-    """The leases that hold records again when these markers take effect, and the partitions of these."""
+) -> list[LeaseName]:
+    """The leases that hold records again when these markers take effect."""
     aborted = {marker.producer_id for marker in markers if not marker.committed}
-    found: dict[LeaseName, set[QueueKey]] = {}
-    for producer_id in aborted:
-        for queue in queues_of(producer_id):
-            for key, state in view.partitions(queue):
-                for part in state.ranges:
+    found: dict[LeaseName, None] = {}
+    for producer_id in sorted(aborted):
+        for queue in sorted(queues_of(producer_id)):
+            for key in view.holdings.of_producer(queue, producer_id):
+                state = view.partition(key)
+                for part in () if state is None else state.ranges:
                     if part.state is RangeState.SETTLING and part.producer_id == producer_id:
-                        found.setdefault(LeaseName(queue, part.lease_id), set()).add(key)
-    return found
+                        found[LeaseName(queue, part.lease_id)] = None
+    return list(found)
 
 
 def end(
@@ -92,10 +93,8 @@ def end(
         for queue in pending:
             producers.append(QueueKey(queue, producer_id=marker.producer_id))
             redriven += redriving.end(view, queue, marker.producer_id, committed=marker.committed)
-            for key, state in view.partitions(queue):
-                before = states.get(key, state)
-                after = partition_queue.end_settling(before, marker.producer_id, committed=marker.committed)
-                if after != before:
-                    states[key] = after
+            for key in view.holdings.of_producer(queue, marker.producer_id):
+                if (before := states.get(key, view.partition(key))) is not None:
+                    states[key] = partition_queue.end_settling(before, marker.producer_id, committed=marker.committed)
     changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]
     return [*changes, *redriven, *(Change(key, None) for key in producers)]

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from minilog.errors import InvalidRecordState, ResourceNotFound, UnknownTopicId
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2
+from minilog_broker.coordinators.queues.holdings import Holdings
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
-from minilog_broker.coordinators.queues.pieces import QueueKey, assembled, changed_pieces
+from minilog_broker.coordinators.queues.pieces import QueueKey, assembled, changed_pieces, changed_ranges
 from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueTable, RedrivenTo, SettlingProducer
 from minilog_broker.coordinators.queues.settings import QueueSettings, queue_settings
 from minilog_broker.coordinators.table import Change
@@ -30,6 +31,7 @@ class QueueView:
         self._partition_count = partition_count
         self.topic_id = find_topic
         self._states: dict[str, dict[QueueKey, PartitionQueue]] = {}  # by queue
+        self.holdings = Holdings()
 
     # -- the states of partitions
 
@@ -37,10 +39,20 @@ class QueueView:
         """All that is committed is in the table, and nothing else. Raises CorruptMessage."""
         self.clear()
         for key, state in assembled(self._table.committed().items()).items():
-            self._states.setdefault(key.owner, {})[key] = state
+            self._set(key, state)
 
     def clear(self) -> None:
         self._states.clear()
+        self.holdings.clear()
+
+    def _set(self, key: QueueKey, after: PartitionQueue | None) -> None:
+        before = self.partition(key)
+        old, new = (() if state is None else state.ranges for state in (before, after))
+        self.holdings.changed(key, *changed_ranges(old, new))
+        if after is None:
+            self._states.get(key.owner, {}).pop(key, None)
+        else:
+            self._states.setdefault(key.owner, {})[key] = after
 
     def in_pieces(self, changes: Sequence[QueueChange]) -> list[QueueChange]:
         """What a decision writes."""
@@ -57,10 +69,8 @@ class QueueView:
     def written(self, changes: Sequence[QueueChange]) -> None:
         """The decision has its place in the log."""
         for key, value in changes:
-            if isinstance(value, PartitionQueue):
-                self._states.setdefault(key.owner, {})[key] = value
-            elif key.is_partition:
-                self._states.get(key.owner, {}).pop(key, None)
+            if key.is_partition:
+                self._set(key, value if isinstance(value, PartitionQueue) else None)
 
     # -- what the rules read
 

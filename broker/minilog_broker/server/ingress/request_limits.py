@@ -58,7 +58,7 @@ _MAX: dict[str, tuple[int, str]] = {
     "AlterBrokerSettingsRequest.unset_configs": (MAX_CONFIGS, "there are fewer settings"),
     "LeaseRequest.topic_ids": (limits.MAX_LEASE_TOPICS, "each partition of each is looked into"),
     "RenewLeasesRequest.lease_ids": (limits.MAX_SETTLEMENTS, "each is looked up"),
-    "SettleRequest.settlements": (limits.MAX_SETTLEMENTS, "each changes the state of a partition"),
+    "SettleRequest.settlements": (limits.MAX_SETTLEMENTS, "each changes the state of a partition, of 100 at most"),
     "RedriveRequest.letters": (limits.MAX_LETTERS, "each changes the state of a partition"),
     "AlterQueueRequest.set_configs": (MAX_CONFIGS, "there are fewer settings"),
     "AlterQueueRequest.unset_configs": (MAX_CONFIGS, "there are fewer settings"),

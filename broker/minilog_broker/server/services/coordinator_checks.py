@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from minilog.errors import InvalidArgument, UnknownLeaderEpoch
-from minilog.limits import MAX_RELEASE_DELAY_MS
+from minilog.limits import MAX_RELEASE_DELAY_MS, MAX_SETTLED_PARTITIONS
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, coordinator_pb2, queue_pb2
 from minilog_broker.controller.image import MetadataImage
@@ -103,6 +103,12 @@ def check_settlements(request: queue_pb2.SettleRequest) -> None:
     """Check the name of the queue, and the range and verdict of each settlement."""
     check_queue(request)
     _check_partitions(settlement.partition_id for settlement in request.settlements)
+    partitions = {PartitionKey.of(settlement.partition_id) for settlement in request.settlements}
+    if len(partitions) > MAX_SETTLED_PARTITIONS:
+        raise InvalidArgument(
+            f"queue '{request.queue}': a request settles messages of at most {MAX_SETTLED_PARTITIONS} partitions, and "
+            f"this one names {len(partitions)}: send several"
+        )
     for settlement in request.settlements:
         first, last = settlement.first_offset, settlement.last_offset
         where = f"queue '{request.queue}', partition {settlement.partition_id.partition}, offsets {first} to {last}"
