@@ -54,8 +54,10 @@ BROKER_INFO = _gauge(
     "broker_info", "1, with the broker, its cluster and its version as labels", "broker_id", "cluster_id", "version"
 )
 BROKER_READY = _gauge("broker_ready", "1 while /readyz answers 200")
-BROKER_FENCED = _gauge("broker_fenced", "1 while the controller does not count on this broker, or none answers it")
-CONTROLLER_SILENCE_SECONDS = _gauge("controller_silence_seconds", "Since a controller answered a heartbeat last")
+BROKER_FENCED = _gauge("broker_fenced", "1 while this broker is fenced, or no controller answers it")
+CONTROLLER_SILENCE_SECONDS = _gauge(
+    "controller_silence_seconds", "Seconds since a controller last answered a heartbeat of this broker"
+)
 ACTIVE_CONTROLLER = _gauge("active_controller", "1 where this broker is the active controller")
 CONTROLLER_EPOCH = _gauge("controller_epoch", "The newest epoch of the metadata quorum that this broker knows")
 CONTROLLER_CHANGES = _counter("controller_changes_total", "Changes of the quorum's leader that this broker has seen")
@@ -75,14 +77,15 @@ UNCLEAN_ELECTIONS = _counter(
 LEADER_PARTITIONS = _gauge("leader_partitions", "Partitions that this broker leads")
 REPLICA_PARTITIONS = _gauge("replica_partitions", "Partitions that have a replica on this broker")
 OFFLINE_REPLICAS = _gauge("offline_replicas", "Replicas here whose log failed or is damaged")
-UNDER_REPLICATED_PARTITIONS = _gauge("under_replicated_partitions", "Led here, with fewer in sync than replicas")
+UNDER_REPLICATED_PARTITIONS = _gauge("under_replicated_partitions", "Partitions led here whose ISR lacks a replica")
 UNDER_MIN_ISR_PARTITIONS = _gauge(
-    "under_min_isr_partitions", "Led here, with fewer in sync than min.insync.replicas: they take no acks=all"
+    "under_min_isr_partitions",
+    "Partitions led here whose ISR is smaller than min.insync.replicas. They refuse writes with acks=all",
 )
 REPLICA_MAX_LAG_RECORDS = _gauge(
-    "replica_max_lag_records", "The most records that a follower's durable end is behind the end of a log led here"
+    "replica_max_lag_records", "The largest lag, in records, of a follower's durable end behind a log led here"
 )
-LEADER_ELECTIONS = _counter("leader_elections_total", "Leader epochs of another leader that began on this broker")
+LEADER_ELECTIONS = _counter("leader_elections_total", "Partitions that this broker began to lead after another leader")
 ISR_SHRINKS = _counter("isr_shrinks_total", "Committed ISRs of partitions led here that lost a replica")
 ISR_EXPANDS = _counter("isr_expands_total", "Committed ISRs of partitions led here that gained a replica")
 LOG_SIZE_BYTES = _gauge("log_size_bytes", "Bytes of all logs led here")
@@ -97,7 +100,7 @@ RUNS_READ = _counter(
 RUN_BYTES_READ = _counter("run_bytes_read_total", "Their bytes", "source")
 
 # The scrub
-SCRUB_ROUNDS = _counter("scrub_rounds_total", "Finished scrubs of all partitions led here")
+SCRUB_ROUNDS = _counter("scrub_rounds_total", "Finished scrub rounds over all partitions led here")
 SCRUB_READ_BYTES = _counter(
     "scrub_read_bytes_total", "Bytes that this broker read for its own scrub and for the scrub of others"
 )
@@ -109,7 +112,7 @@ SCRUB_UNDECIDED_PARTITIONS = _gauge(
 )
 
 # The cleaner
-CLEANER_CLEANINGS = _counter("log_cleaner_cleanings_total", "Cleanings of copies here that came to their end")
+CLEANER_CLEANINGS = _counter("log_cleaner_cleanings_total", "Finished cleanings on this broker")
 CLEANER_USED_BYTES = _counter("log_cleaner_used_bytes_total", "Bytes that the cleaner read and wrote")
 CLEANER_FAILURES = _counter("log_cleaner_failures_total", "Cleanings that failed. Each one starts again")
 CLEANER_OLDEST_DUE_SECONDS = _gauge(
@@ -137,11 +140,11 @@ DISK_READS_WAITING = _gauge("disk_reads_waiting", "Reads for followers and consu
 DISK_ANSWER = _gauge("disk_answer", "How the disks answer: 0 in time, 1 slow, 2 stalled")
 SYNC_DURATION_SECONDS = _histogram(
     "sync_duration_seconds",
-    "One group of appends: to sync all logs that it wrote (fsync policy: fdatasync)",
+    "Seconds to sync the logs of one group of appends (fdatasync, with flush.policy=fsync)",
     _LATENCIES_S,
 )
-DISK_FREE_BYTES = _gauge("disk_free_bytes", "Free to this process where the data directory is")
-DISK_SIZE_BYTES = _gauge("disk_size_bytes", "The size of that file system")
+DISK_FREE_BYTES = _gauge("disk_free_bytes", "Free bytes for this process on the file system of the data directory")
+DISK_SIZE_BYTES = _gauge("disk_size_bytes", "Size in bytes of that file system")
 DISK_RESERVE_HELD = _gauge("disk_reserve_held", "0 while the disk counts as full: data is refused")
 LOOP_DELAY_SECONDS = _histogram(
     "event_loop_delay_seconds", "The delay of the event loop, ten times a second", _DELAYS_S
@@ -150,21 +153,25 @@ LOOP_DELAY_SECONDS = _histogram(
 # Transactions and groups: by their coordinator
 OPEN_TRANSACTIONS = _gauge("open_transactions", "Transactions coordinated here whose fate is not decided")
 OLDEST_OPEN_TRANSACTION_SECONDS = _gauge(
-    "oldest_open_transaction_seconds", "Since the begin of the oldest one's generation, 0 without one"
+    "oldest_open_transaction_seconds", "Seconds since the oldest open generation began, 0 without one"
 )
 GROUPS = _gauge("groups", "Groups coordinated here that have committed offsets")
 GROUP_MEMBERS = _gauge("group_members", "Members of the groups coordinated here")
-GROUP_LAG_RECORDS = _gauge("group_lag_records", "High watermark less committed offset, over all partitions", "group")
+GROUP_LAG_RECORDS = _gauge(
+    "group_lag_records", "Sum over all partitions of high watermark minus committed offset", "group"
+)
 GROUP_LAG_BYTES = _gauge(
     "group_lag_bytes", "The same in bytes, estimated: by the average record of each partition's log", "group"
 )
 GROUP_LAG_SECONDS = _gauge(
     "group_lag_seconds",
-    "Of the partition furthest behind: since the first record that is not committed came, estimated from how ends "
-    "moved; never more than this broker has watched the group",
+    "Seconds since the first uncommitted record of the partition furthest behind arrived. Estimated from the log's end "
+    "and at most the time since this broker began to watch the group",
     "group",
 )
-GROUPS_NOT_SHOWN = _gauge("groups_not_shown", "Groups coordinated here whose lag is left out, since there are too many")
+GROUPS_NOT_SHOWN = _gauge(
+    "groups_not_shown", "Groups coordinated here whose lag is not shown, because there are too many"
+)
 QUEUES = _gauge("queues", "Queues coordinated here")
 QUEUE_RECORDS = _gauge(
     "queue_records",
@@ -190,21 +197,23 @@ QUEUE_REDELIVERED_RECORDS = _counter(
 )
 QUEUE_LAG_SECONDS = _gauge(
     "queue_lag_seconds",
-    "Of the partition furthest behind: since its oldest record that is not settled came, estimated from how ends "
-    "moved; never more than this broker has watched the queue",
+    "Seconds since the oldest unsettled record of the partition furthest behind arrived. Estimated from the log's end "
+    "and at most the time since this broker began to watch the queue",
     "queue",
 )
 QUEUES_NOT_SHOWN = _gauge(
-    "queues_not_shown", "Queues coordinated here whose records are left out, since there are too many"
+    "queues_not_shown", "Queues coordinated here whose records are not shown, because there are too many"
 )
 
 # Keys of tokens: where they are fetched (sasl.oauthbearer.jwks.endpoint.url)
 ACCESS_RULES_AGE_SECONDS = _gauge(
-    "access_rules_age_seconds", "The age of users and rules here. Above the session the broker refuses clients"
+    "access_rules_age_seconds",
+    "Age in seconds of users and rules on this broker. Above broker.session.timeout.ms the broker refuses clients",
 )
 TOKEN_KEYS = _gauge("token_keys", "Keys for the check of tokens. With 0 the broker refuses every token")
 TOKEN_KEYS_AGE_SECONDS = _gauge(
-    "token_keys_age_seconds", "Since the last answer of their endpoint, or since the first fetch without one"
+    "token_keys_age_seconds",
+    "Seconds since the last answer of the endpoint of token keys, or since the first fetch without an answer",
 )
 
 # Only for topics that a scrape names (`/metrics?topics=a,b`), of partitions led here
