@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Java is looked for before .venv is set up, also where make is told to do things at once.
 .NOTPARALLEL:
 .PHONY: help setup java demo test test-unit test-simulation test-integration test-spark simulate soak bench bench-quick \
-	bench-setup check docs stubs format clean test-console test-lowest
+	bench-setup check docs rules stubs format clean test-console test-lowest
 
 help:
 	@echo "make demo     start three brokers, run the Spark job on real data, show the result"
@@ -29,6 +29,7 @@ help:
 	@echo "make bench    minilog beside Kafka, in turns (hours); make bench-quick for T1, T3, T5 and T11 (8 minutes)"
 	@echo "make check    format, lint, types, architecture, wire contract, documents"
 	@echo "make docs     the site of the documents, in artifacts/site/html"
+	@echo "make rules    write the documents of the rules from tests/rules; python -m tools.rules HW.4 shows one"
 	@echo "make stubs    generate client/minilog/v1 from proto/"
 	@echo "make clean    remove .venv and what was built"
 
@@ -109,7 +110,11 @@ check: setup
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/buf lint
 	$(BIN)/python tools/generate_stubs.py --check
+	$(BIN)/python -m tools.rules --check
 	$(BIN)/python -m tools.build_site
+
+rules: setup
+	$(BIN)/python -m tools.rules --write
 
 docs: setup
 	$(BIN)/python -m tools.build_site

@@ -14,6 +14,9 @@ from tests.cluster import Cluster
 from tests.console.browser import DESK, PHONE, Browser
 from tests.console.content import FLIGHTS, GROUP
 from tests.console.visiting import RunningConsole
+from tests.rules import proves
+
+pytestmark = proves("CON.6")
 
 
 def follow(browser: Browser, link: str) -> None:

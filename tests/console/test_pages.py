@@ -14,6 +14,7 @@ from tests.cluster import Cluster
 from tests.console.browser import DESK, PHONE, Browser
 from tests.console.content import ATTACKED, DELAYS, FLIGHTS, GROUP, HOSTILE, QUEUE, produce
 from tests.console.visiting import RunningConsole, running_console
+from tests.rules import proves
 
 PAGES = {
     "overview": "/",
@@ -158,6 +159,7 @@ def test_the_theme_is_kept(browser: Browser, console: RunningConsole) -> None:
     browser.run("localStorage.clear()")
 
 
+@proves("CON.3")
 def test_a_record_that_is_hostile_in_each_field_is_text(browser: Browser, console: RunningConsole) -> None:
     browser.look(*DESK)
     browser.open(f"{console.url}/records?topic={ATTACKED}")
@@ -167,6 +169,7 @@ def test_a_record_that_is_hostile_in_each_field_is_text(browser: Browser, consol
     assert browser.run("return document.querySelectorAll('main script, main img').length") == 0
 
 
+@proves("CON.3")
 def test_the_policy_holds_even_where_markup_came_in(browser: Browser, console: RunningConsole) -> None:
     browser.look(*DESK)
     browser.open(console.url + "/")

@@ -29,7 +29,10 @@ from minilog.security.access_rules import (
 )
 from tests import programs
 from tests.integration.moving import wait_until
+from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
+
+pytestmark = proves("MD.10")
 
 PASSWORD = "correct horse battery staple"
 OPEN, HIDDEN = "open", "hidden"

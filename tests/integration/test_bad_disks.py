@@ -21,6 +21,7 @@ from tests.integration.clients import Writer, read_all
 from tests.integration.history import judge_copies
 from tests.integration.moving import wait_until
 from tests.integration.rounds import TOPIC, RoundScene, admin_of
+from tests.rules import proves
 
 PARTITIONS = 3
 ENDS_WITHIN_S = 20.0
@@ -91,6 +92,7 @@ def test_a_log_with_a_flipped_bit_is_fetched_again_after_a_kill(scene: RoundScen
     assert re.search("damaged|corrupt", scene.cluster.said_in_this_life(broker_id))
 
 
+@proves("SE.21")
 def test_a_log_that_rotted_under_a_clean_stop_is_found_by_its_first_reader_and_fetched_again(scene: RoundScene) -> None:
     """Nothing is looked at when it starts. The reader is told nothing: another leads, and has what was written."""
     broker_id = victim(scene)
@@ -161,6 +163,7 @@ UNREADABLE: dict[str, tuple[str, Callable[[pathlib.Path], None]]] = {
 }
 
 
+@proves("DK.12")
 @pytest.mark.parametrize("what", UNREADABLE)
 def test_a_log_that_cannot_be_read_is_offline_and_the_others_are_served(scene: RoundScene, what: str) -> None:
     pattern, spoil = UNREADABLE[what]

@@ -10,8 +10,9 @@ from tests.cluster import running_cluster
 from tests.integration import memory_attacks
 from tests.integration.memory_attacks import MIB
 from tests.integration.well_behaved import Attack, unnoticed
+from tests.rules import proves
 
-pytestmark = pytest.mark.quiet
+pytestmark = [pytest.mark.quiet, proves("DK.17")]
 
 BUDGET = 256 * MIB
 BETWEEN_LOOKS = 256 * MIB  # what a fast sender on the same machine gets in before it is seen

@@ -11,6 +11,9 @@ from minilog import Admin, Consumer, Producer
 from minilog.errors import InvalidRecord
 from tests import programs
 from tests.cluster import Cluster, running_cluster
+from tests.rules import proves
+
+pytestmark = proves("PR.10")
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,9 @@ from minilog_broker.console.browser_rules import CONTENT_SECURITY_POLICY
 from tests import programs
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.console.visiting import RunningConsole, Visitor, running_console
+from tests.rules import proves
+
+pytestmark = proves("CON.1", "CON.3", "CON.6", "CON.7")
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e\"'&"
 ENDS_MARKUP = '"></pre><img src=x onerror=alert(1)>'
@@ -197,6 +200,7 @@ def test_what_a_form_has_wrong_is_told_beside_it(visitor: Visitor) -> None:
     assert visitor.get("/topic?name=none").status == 404
 
 
+@proves("CON.8")
 def test_of_a_record_of_60_mb_the_beginning_is_shown_and_memory_has_a_bound(
     cluster: Cluster, console: RunningConsole, visitor: Visitor
 ) -> None:
@@ -233,6 +237,7 @@ def test_an_action_says_what_it_does_and_is_done_by_a_form_alone(cluster: Cluste
         assert "takes new replicas" in visitor.send("/cordon", {"broker": "3", "off": "yes"}).text
 
 
+@proves("CON.8")
 def test_200_browsers_that_never_read_keep_nobody_out(console: RunningConsole, visitor: Visitor) -> None:
     before = psutil.Process(console.process.pid).memory_info().rss
     request = f"GET /static/uplot/uPlot.iife.min.js HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode()
@@ -249,6 +254,7 @@ def test_200_browsers_that_never_read_keep_nobody_out(console: RunningConsole, v
         assert psutil.Process(console.process.pid).memory_info().rss - before < 100 << 20
 
 
+@proves("CON.7")
 def test_one_viewer_costs_less_than_2_percent_of_a_core_and_nobody_nothing(
     console: RunningConsole, visitor: Visitor
 ) -> None:

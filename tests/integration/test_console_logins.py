@@ -19,6 +19,7 @@ from minilog_broker.console.sessions import MOST
 from minilog_broker.console.web import PAGES
 from tests.console.visiting import RunningConsole, Visitor, running_console
 from tests.integration.moving import wait_until
+from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
 
 PASSWORD = "correct horse battery staple"
@@ -88,6 +89,7 @@ def test_a_viewer_sees_what_its_rules_allow(secured: SecuredCluster, closed: Run
     assert "minilog acl add" in refused.text
 
 
+@proves("CON.2")
 def test_a_right_that_is_lost_is_lost_in_a_session_that_goes_on(
     secured: SecuredCluster, closed: RunningConsole
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_right_that_is_lost_is_lost_in_a_session_that_goes_on(
     assert ">open<" not in bob.get("/topics").text
 
 
+@proves("CON.2")
 def test_a_user_that_is_deleted_is_logged_out(secured: SecuredCluster, closed: RunningConsole) -> None:
     carol = viewer(secured, closed, "carol", Operation.READ)
     assert carol.get("/topics").status == 200
@@ -128,6 +131,7 @@ def test_a_delegation_token_lets_its_owner_in_and_a_logout_ends_it(
     assert visitor.get("/users").status == 303
 
 
+@proves("CON.8")
 def test_sessions_have_a_bound(secured: SecuredCluster, closed: RunningConsole) -> None:
     first = viewer(secured, closed, "dave", Operation.DESCRIBE)
     for _ in range(MOST):

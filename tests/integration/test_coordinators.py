@@ -14,6 +14,9 @@ from minilog.v1 import common_pb2, coordinator_pb2
 from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.coordinating import Coordinating, coordinating, error_of
+from tests.rules import proves
+
+pytestmark = proves("CO.2")
 
 COMMITTED = coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED
 
@@ -131,6 +134,7 @@ def test_the_replicas_of_an_internal_partition_are_moved_as_those_of_any(
     assert client.committed("moved") == [5]
 
 
+@proves("CO.16")
 def test_what_was_committed_is_known_to_the_next_coordinator_and_after_a_restart_of_all(
     cluster: Cluster, client: Coordinating, orders: bytes
 ) -> None:

@@ -19,7 +19,10 @@ from tests.integration.moving import wait_until
 from tests.integration.test_access_rules import PASSWORD, user
 from tests.integration.test_delegation_tokens import by_token
 from tests.integration.test_security_enemy import said, session_of
+from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
+
+pytestmark = proves("MD.11")
 
 SESSION_S = 3.0
 TOPIC = "flights"

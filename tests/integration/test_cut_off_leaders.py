@@ -9,6 +9,9 @@ from minilog import Admin, NewTopic, Producer, TopicPartition
 from minilog.errors import MinilogError, TimedOut
 from tests.cluster import HOST, Cluster, broker_name, running_cluster
 from tests.proxy import CLIENT, CUT
+from tests.rules import proves
+
+pytestmark = proves("ISR.13")
 
 SESSION_S = 2.0
 SETTINGS = {"broker.session.timeout.ms": str(int(SESSION_S * 1000))}

@@ -29,7 +29,10 @@ from pyspark_minilog import task_login
 from pyspark_minilog.options import parse_source_options
 from tests.cluster import running_cluster
 from tests.programs import unboxed
+from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
+
+pytestmark = proves("MD.28", "MD.29")
 
 TOPIC = "flights"
 WITHIN_S = 20.0

@@ -17,6 +17,9 @@ from minilog_broker.server.ingress.connection_guard import DEAF_S
 from tests.cluster import Cluster
 from tests.integration import memory_attacks
 from tests.integration.well_behaved import unnoticed
+from tests.rules import proves
+
+pytestmark = proves("DK.19")
 
 OPEN_FILES = 160
 PARTITIONS = 250
@@ -102,6 +105,7 @@ def test_connections_without_number_leave_files_for_those_who_talk(tmp_path: pat
         assert "Too many open files" not in cluster.log_text(broker_id)
 
 
+@proves("DK.20")
 def test_a_broker_that_can_accept_nothing_ends_and_says_why(tmp_path: pathlib.Path) -> None:
     cluster = Cluster(tmp_path, brokers=1)
     try:

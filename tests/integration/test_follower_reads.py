@@ -16,6 +16,9 @@ from minilog.errors import UnknownTopicId, UnknownTopicOrPartition
 from minilog.types import PartitionDescription
 from tests.cluster import Cluster, broker_name, running_cluster
 from tests.proxy import CLIENT, CUT
+from tests.rules import proves
+
+pytestmark = proves("HW.10")
 
 RECORDS = 3_000
 VALUE = b"x" * 1_000

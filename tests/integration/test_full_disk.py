@@ -13,6 +13,9 @@ from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.errors import MinilogError, TimedOut, UnknownOutcome
 from tests.cluster import Cluster, running_cluster
 from tests.integration.small_disks import fill, small_disk
+from tests.rules import proves
+
+pytestmark = proves("DK.15")
 
 __test__ = os.geteuid() == 0  # a small disk is mounted: there is nothing to collect for anybody else
 

@@ -20,9 +20,10 @@ from minilog.v1 import peer_pb2, peer_pb2_grpc
 from tests.cluster import HOST, STREAM_PORT_OFFSET, Cluster, running_cluster
 from tests.integration.clients import Writer, read_all
 from tests.integration.well_behaved import unnoticed
+from tests.rules import proves
 from tests.streams_by_hand import Place, StreamEnded, call_of
 
-pytestmark = pytest.mark.quiet
+pytestmark = [pytest.mark.quiet, proves("MD.18")]
 
 TOPIC = "future"
 LARGEST = 2**31 - 1

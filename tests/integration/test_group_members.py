@@ -19,6 +19,9 @@ from minilog.errors import InvalidArgument, StaleMemberEpoch, UnknownMemberId, U
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from tests import programs
 from tests.cluster import Cluster, running_cluster
+from tests.rules import proves
+
+pytestmark = proves("CO.11")
 
 TOPIC = "shared"
 PARTITIONS = [TopicPartition(TOPIC, number) for number in range(6)]

@@ -12,6 +12,9 @@ import pytest
 
 from tests.integration.member_history import MemberEvent, MemberJudgement, MemberStory, judge_members
 from tests.integration.member_runs import MemberRunOptions, run_members
+from tests.rules import proves
+
+pytestmark = proves("M1", "M2", "M5")
 
 UNTIL_S = 1000.0
 

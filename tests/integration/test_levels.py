@@ -46,6 +46,7 @@ from tests.integration.levels.wheels import (
 )
 from tests.integration.moving import wait_until
 from tests.integration.rounds import TOPIC, RoundScene, admin_of
+from tests.rules import proves
 
 CLIENT = pathlib.Path(__file__).parent / "levels" / "client.py"
 BROKERS = (1, 2, 3)
@@ -67,7 +68,7 @@ JOB_COUNT = 500
 # What a start writes before it looks at anything, and what says nothing of the cluster.
 WRITTEN_BY_ANY_START = ("lock", "broker.pid")
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), proves("DK.2", "MD.22", "MD.30")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +414,7 @@ def test_a_cluster_of_one_version_says_its_level(tmp_path: pathlib.Path) -> None
         assert f"level {LATER_LEVEL} is not supported by broker 1" in " ".join(shown.stderr.split())
 
 
+@proves("MD.25", "SPY.5")
 def test_typed_topics_wait_for_the_upgrade_and_a_producer_lives_through_it(tmp_path: pathlib.Path) -> None:
     """From then on ids of producers are proven; one that has its id from before has no proof, and goes on."""
     earlier = earlier_version(tmp_path / "earlier")

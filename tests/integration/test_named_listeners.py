@@ -38,7 +38,10 @@ from minilog_broker.security.certificates import (
 from tests.cluster import HOST, OF_NOW, STREAM_PORT_OFFSET, broker_name, free_ports, pairs_of, running_program
 from tests.connections import connections_of
 from tests.proxy import Proxy
+from tests.rules import proves
 from tests.secured import SecuredCluster
+
+pytestmark = proves("MD.24")
 
 TOPIC = "flights"
 RECORDS = 300

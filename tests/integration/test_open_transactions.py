@@ -12,6 +12,9 @@ import pytest
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.transactions.messages import Attempt
 from tests.cluster import Cluster, running_cluster
+from tests.rules import proves
+
+pytestmark = proves("TX.18")
 
 _numbers = itertools.count()
 WITHIN_S = 30.0

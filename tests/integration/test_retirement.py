@@ -15,6 +15,9 @@ from minilog import TopicPartition
 from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.moving import Writing, admin, create, wait_until
+from tests.rules import proves
+
+pytestmark = proves("MD.51")
 
 THROTTLE = "2000000"
 

@@ -10,6 +10,9 @@ import pytest
 from minilog import Admin, NewTopic, Producer
 from tests.cluster import running_cluster
 from tests.integration.rounds import admin_of
+from tests.rules import proves
+
+pytestmark = proves("DK.4")
 
 TOPIC = "scrubbed"
 FOUND_WITHIN_S = 60.0

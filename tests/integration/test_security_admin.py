@@ -38,13 +38,14 @@ from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.levels.wheels import earlier_version
 from tests.integration.rounds import admin_of
+from tests.rules import proves
 
 PASSWORD = "no horse staples itself"
 ITERATIONS = {ScramMechanism.SCRAM_SHA_512: 4_096}
 WITHIN_S = 30.0
 READ = AccessRule("User:alice", "*", Operation.READ, ResourceKind.TOPIC, "flights", Pattern.LITERAL, Permission.ALLOW)
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), proves("MD.26")]
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,11 @@ from minilog.v1 import (
     metadata_pb2_grpc,
 )
 from tests.integration.test_access_rules import PASSWORD, rule, user
+from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
 from tests.streams_by_hand import HandStream, Place, StreamEnded
+
+pytestmark = proves("MD.10")
 
 OPEN, HIDDEN = "open", "hidden"
 WITHIN_S = 15.0

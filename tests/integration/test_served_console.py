@@ -21,7 +21,10 @@ from tests import programs
 from tests.cluster import HOST, Cluster, free_ports, running_program
 from tests.console.visiting import Visitor, running_console
 from tests.integration.moving import wait_until
+from tests.rules import proves
 from tests.secured import SecuredCluster
+
+pytestmark = proves("CON.4", "CON.5")
 
 STOPS_WITHIN_S = 5.0
 ENDS_WITHIN_S = 10.0

@@ -10,6 +10,9 @@ import pytest
 from minilog import Admin, NewTopic, Producer
 from minilog.errors import MinilogError, TimedOut
 from tests.cluster import HOST, Cluster, running_cluster
+from tests.rules import proves
+
+pytestmark = proves("MD.56")
 
 SEEN_WITHIN_S = 20.0
 

@@ -15,6 +15,9 @@ from minilog import Admin, NewTopic, Producer
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from tests import programs
 from tests.cluster import HOST, Cluster, running_cluster
+from tests.rules import proves
+
+pytestmark = proves("MD.27")
 
 SEEN_WITHIN_S = 20.0
 LAG, LEVEL, RETENTION = "replica.lag.time.max.ms", "log.level", "retention.ms"

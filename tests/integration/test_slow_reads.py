@@ -16,6 +16,9 @@ from tests import programs
 from tests.cluster import Cluster
 from tests.integration import slow_disk
 from tests.integration.moving import admin as admin_of
+from tests.rules import proves
+
+pytestmark = proves("RD.7", "RD.8")
 
 RECORDS, RECORD_BYTES = 64, 65_536  # 4 MiB: a message and a little more
 CONFIRMED_WITHIN_S = 0.4  # on a machine with much else to do; less than a read takes

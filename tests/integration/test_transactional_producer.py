@@ -13,6 +13,7 @@ import pytest
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, aio
 from minilog.errors import InvalidTxnState, ProducerFenced, TransactionalIdNotFound
 from tests.cluster import Cluster, running_cluster
+from tests.rules import proves
 
 _numbers = itertools.count()
 
@@ -111,6 +112,7 @@ def test_a_newer_producer_takes_over_and_the_older_is_told(topic: str, settings:
             pass
 
 
+@proves("SPS.18")
 def test_a_block_that_takes_longer_than_the_time_out_is_kept_alive(
     admin: Admin, topic: str, settings: dict[str, object]
 ) -> None:
@@ -135,6 +137,7 @@ def test_consumed_offsets_are_the_groups_when_the_transaction_is_committed(
     assert [each.offset for each in admin.describe_group(group).offsets] == [9]
 
 
+@proves("TX.19")
 def test_a_commit_of_offsets_that_was_given_up_aborts(topic: str, settings: dict[str, object]) -> None:
     """It may have been done: a commit that does not know of it could never become visible."""
 
@@ -150,6 +153,7 @@ def test_a_commit_of_offsets_that_was_given_up_aborts(topic: str, settings: dict
         asyncio.run(work())
 
 
+@proves("TX.19")
 def test_the_end_of_a_block_waits_for_a_commit_of_offsets_and_takes_no_later_one(
     admin: Admin, topic: str, settings: dict[str, object]
 ) -> None:

@@ -21,6 +21,9 @@ from tests import programs
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration.moving import wait_until
 from tests.integration.rounds import admin_of
+from tests.rules import proves
+
+pytestmark = proves("MD.25")
 
 FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp", ["carrier"], "at")
 GATE = Field("gate", Primitive("string"))

@@ -16,6 +16,7 @@ from minilog.typed.evolution import add_column, rename_column, widen_column
 from minilog.typed.fields import Field, Primitive
 from tests.cluster import Cluster, running_cluster
 from tests.integration.rounds import admin_of
+from tests.rules import proves
 
 FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int", ["carrier"])
 
@@ -71,6 +72,7 @@ def test_a_topic_is_read_by_the_version_that_is_named(cluster: Cluster, admin: A
     assert read(cluster, "named", 2, {"other": first}) == read(cluster, "named", 2, {"named": third})
 
 
+@proves("SPT.11")
 def test_what_that_version_cannot_hold_is_an_error_and_not_waited_for(cluster: Cluster, admin: Admin) -> None:
     first = made(admin, "wide")
     admin.evolve_schema("wide", lambda schema: widen_column(schema, "delay", Primitive("long")))
@@ -84,6 +86,7 @@ def test_what_that_version_cannot_hold_is_an_error_and_not_waited_for(cluster: C
     assert read(cluster, "wide", 2, {"wide": first}, columns=["carrier"]) == [{"carrier": f"c{n}"} for n in (1, 2**40)]
 
 
+@proves("SPY.4")
 def test_rows_are_written_by_a_version_that_the_producer_has_not_heard_of(cluster: Cluster, admin: Admin) -> None:
     made(admin, "ahead")
     with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:

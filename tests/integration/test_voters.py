@@ -18,6 +18,9 @@ from minilog_broker.storage.durable_file import read_durable_file, write_durable
 from minilog_broker.storage.files import OsFileSystem
 from tests.cluster import free_ports, running_cluster
 from tests.integration.moving import Writing, admin, create, wait_in_sync, wait_until
+from tests.rules import proves
+
+pytestmark = proves("MD.15")
 
 
 def test_one_voter_becomes_three_five_and_three_while_records_are_written_and_brokers_die(

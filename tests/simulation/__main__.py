@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.simulation import mutants
+from tests.rules.table import named
 from tests.simulation.hunt import hunt, report
 from tests.simulation.run import Result, run_many
 from tests.simulation.themes import THEMES
@@ -71,7 +71,7 @@ def _results(options: argparse.Namespace, began_s: float) -> Iterator[Result]:
 
 
 def _hunt(console: Console, options: argparse.Namespace) -> int:
-    names = mutants.named(options.hunt)
+    names = named(options.hunt)
     seeds = range(options.first, options.first + options.seeds)
     found = hunt(names, seeds, options.processes, options.kills, options.theme)
     return 0 if report(console, names, found, write_pins=options.write_pins) else 1

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from tests.simulation.mutants import MUTANTS
+from tests.rules.table import SIMULATION
 from tests.simulation.run import Result, run_each
 
 PATH = pathlib.Path(__file__).with_name("pins.tsv")
@@ -62,7 +62,7 @@ def store(found: dict[str, Pin]) -> None:
                 f"{pin.cpu_s:.1f}",
             )
         )
-        for name in MUTANTS
+        for name in SIMULATION
         if (pin := table.get(name)) is not None
     ]
     PATH.write_text("\n".join([_HEAD, *rows]) + "\n")

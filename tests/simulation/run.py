@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerContext
 from typing import Any, TypeVar
 
-from tests.simulation import mutants
+from tests.rules import mutated
+from tests.rules.table import SIMULATION
 from tests.simulation.clients.counting import Counting
 from tests.simulation.clients.history import History
 from tests.simulation.clients.proposing import Proposing, check_proposing
@@ -292,5 +293,5 @@ def _leave_at_once() -> None:
 
 def _run(run: tuple[int, str | None], *, theme: str | None, plan: Plan | None) -> Result:
     seed, mutant = run
-    with mutants.mutated(mutant):
+    with mutated(SIMULATION[mutant] if mutant else None):
         return run_seed(seed, Plan.draw(seed, theme) if plan is None else plan)

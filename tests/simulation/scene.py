@@ -22,6 +22,7 @@ from minilog.aio import Admin
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.types import ClusterDescription, PartitionDescription, TopicPartition
+from tests.rules import Patches
 from tests.simulation.clients.history import History, Outcome
 from tests.simulation.clients.transacting import Transacting
 from tests.simulation.clients.workload import Workload
@@ -31,7 +32,6 @@ from tests.simulation.judge import check_over, copies_agree
 from tests.simulation.judge.exceptions import Exceptions
 from tests.simulation.machines.host import SimulatedHost
 from tests.simulation.machines.identities import ADMIN
-from tests.simulation.mutants.replication import Patches
 from tests.simulation.plan import Plan
 from tests.simulation.run import apart
 

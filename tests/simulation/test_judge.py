@@ -13,6 +13,7 @@ from minilog.record_batch.header import PLACEMENT_BYTES, placement
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
+from tests.rules import proves
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.copies import Copies, Copy
 from tests.simulation.judge.damage import KnownDamage
@@ -28,6 +29,8 @@ from tests.simulation.plan import Plan
 from tests.simulation.run import run_many
 from tests.simulation.violation import Violation
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("DEL.5")
 
 CALM = Plan(writers=1, quiet_s=1.0, safety_s=0.5)  # nothing befalls it
 AT_ONCE = {

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.rules import proves
 from tests.simulation.judge.sharing import check_moved
 from tests.simulation.violation import Violation
+
+pytestmark = proves("M4")
 
 BEFORE = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
 

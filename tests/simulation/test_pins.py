@@ -12,8 +12,9 @@ from types import ModuleType
 import pytest
 
 import minilog_broker
+from tests.rules import mutated
+from tests.rules.table import SIMULATION
 from tests.simulation import hunt
-from tests.simulation.mutants import MUTANTS, mutated
 from tests.simulation.run import run_many
 
 ROWS = hunt.load()
@@ -35,12 +36,12 @@ def test_a_wrong_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert hunt.rule_of(result) is not None, f"seed {pin.seed} finds {name} no more ({result.failure}): search anew"
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", SIMULATION)
 def test_a_wrong_rule_stands_in_the_place_of_one_that_is_there(name: str) -> None:
-    for target, attribute, *_ in MUTANTS[name]():
+    for target, attribute, *_ in SIMULATION[name]():
         if isinstance(target, ModuleType):
             assert _is_used(target, attribute), f"nobody finds {attribute} in {target.__name__}: nothing is changed"
-    with mutated(name):
+    with mutated(SIMULATION[name]):
         pass
 
 
@@ -56,4 +57,4 @@ def _is_used(module: ModuleType, name: str) -> bool:
 
 def test_every_mutant_has_a_row() -> None:
     """A row without a seed is a mutant that is wanted: it says how many seeds it lived through."""
-    assert ROWS.keys() == MUTANTS.keys()
+    assert ROWS.keys() == SIMULATION.keys()

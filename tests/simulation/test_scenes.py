@@ -13,10 +13,13 @@ from dataclasses import replace
 import pytest
 
 from minilog.types import NewTopic
+from tests.rules import proves
 from tests.simulation.clients.history import Outcome
 from tests.simulation.mutants import copies, settings, shell
 from tests.simulation.plan import Plan
 from tests.simulation.scene import Patching, Scene, Story, play
+
+pytestmark = proves("ISR.4", "ISR.13")
 
 FAST = {
     "replica.lag.time.max.ms": "500",
@@ -98,6 +101,7 @@ async def disk_that_is_full(scene: Scene) -> None:
     assert follower.number not in (await scene.state()).isr
 
 
+@proves("ISR.5")
 @pytest.mark.parametrize("story", [disk_that_errs, disk_that_is_full])
 def test_nobody_waits_for_a_disk_that_fails(story: Story) -> None:
     play(story, plan(replica_lag_time_max_ms="10000"))
@@ -198,6 +202,7 @@ async def emptied_and_erring(scene: Scene) -> None:
     await scene.until(lambda state: len(state.isr) == 2)
 
 
+@proves("MD.58")
 def test_a_copy_behind_an_error_leads_again_where_the_other_is_empty() -> None:
     play(emptied_and_erring, replace(plan(2, replica_lag_time_max_ms="10000"), voters=1))
 
@@ -326,5 +331,6 @@ async def slow_reads_for_others(scene: Scene) -> None:
         readers.hang(hangs=False)
 
 
+@proves("DK.9")
 def test_a_controller_replays_beside_what_its_followers_read() -> None:
     play(slow_reads_for_others, replace(plan(), voters=1, cold_share=1.0))

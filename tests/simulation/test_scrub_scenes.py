@@ -12,11 +12,14 @@ from dataclasses import replace
 import pytest
 
 from minilog.record_batch.header import iterate_headers
+from tests.rules import proves
 from tests.simulation.faults.forgery import forged, put
 from tests.simulation.machines.host import DATA_PATH, SimulatedHost
 from tests.simulation.mutants import scrubbing
 from tests.simulation.plan import Plan
 from tests.simulation.scene import AT, Patching, Scene, Story, play
+
+pytestmark = proves("DK.4")
 
 LOG = f"{DATA_PATH}/t0-0"
 LOST_AND_FOUND_S = 20.0

@@ -22,6 +22,8 @@ from minilog.typed.where import parse_where
 from minilog.typed.wire import schema_to_wire
 from minilog.v1 import admin_pb2, metadata_pb2, records_pb2
 from minilog_broker.quorum.records import CommittedBatch
+from tests.rules import mutated
+from tests.rules.table import SIMULATION
 from tests.simulation.clients.filtered_reading import FilteredReading, Stretch
 from tests.simulation.clients.rows import (
     NUMBER,
@@ -34,7 +36,6 @@ from tests.simulation.clients.rows import (
 )
 from tests.simulation.clients.typed_topic import TypedTopic
 from tests.simulation.judge.schemas import Schemas
-from tests.simulation.mutants import mutated
 from tests.simulation.plan import Plan
 from tests.simulation.violation import Violation
 
@@ -280,5 +281,5 @@ def test_no_batch_is_left_out_that_has_a_row_that_is_wanted() -> None:
     ],
 )
 def test_statistics_that_leave_out_too_much_are_found(name: str) -> None:
-    with mutated(name):
+    with mutated(SIMULATION[name]):
         assert batches_left_out_wrongly()

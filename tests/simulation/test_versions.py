@@ -19,11 +19,14 @@ from minilog.net.stream_frames import FrameKind, SharedMemory
 from minilog.stream_messages import FETCH, HEARTBEAT, PRODUCE, REPLICATE
 from minilog.v1 import common_pb2, stream_pb2
 from minilog.versions import PROTOCOL
+from tests.rules import proves
 from tests.simulation.clients.history import Outcome
 from tests.simulation.machines.byte_connections import SimulatedStreamPort
 from tests.simulation.machines.machine import ClientMachine
 from tests.simulation.plan import Plan
 from tests.simulation.scene import Scene, play
+
+pytestmark = proves("DK.3")
 
 METHODS = (PRODUCE, FETCH, REPLICATE, HEARTBEAT)
 OTHERS = ((PROTOCOL.lowest - 1, PROTOCOL.lowest - 1), (PROTOCOL.highest + 1, PROTOCOL.highest + 7))

@@ -6,7 +6,10 @@ import contextlib
 import pathlib
 
 from minilog import Producer
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, run_available, values
+
+pytestmark = proves("TX.20", "SPO.14", "SPL.7")
 
 
 class _ProgramError(Exception):

@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.rules import proves
 from tests.spark.kit import WAIT_S, Kit, edit_checkpoint, values
 
 ENVIRONMENT = {
@@ -64,6 +65,7 @@ def begun(kit: Kit, tmp_path: pathlib.Path) -> tuple[str, str, pathlib.Path]:
     return source, sink, checkpoint
 
 
+@proves("SPX.1")
 def test_a_start_at_offsets_of_another_topic_is_refused(kit: Kit, tmp_path: pathlib.Path) -> None:
     source, sink = kit.topic(), kit.topic()
     kit.send(source, ["a"])
@@ -71,6 +73,7 @@ def test_a_start_at_offsets_of_another_topic_is_refused(kit: Kit, tmp_path: path
     assert f"it leaves out {source}-0 and it names other-0, which this query does not read" in message
 
 
+@proves("SPX.3")
 def test_a_checkpoint_of_another_topic_is_refused(kit: Kit, begun: tuple[str, str, pathlib.Path]) -> None:
     source, sink, checkpoint = begun
     other = kit.topic()
@@ -79,6 +82,7 @@ def test_a_checkpoint_of_another_topic_is_refused(kit: Kit, begun: tuple[str, st
     assert f"partition {source}-0, read to offset 1, is in the checkpoint, but the query does not ask for it" in message
 
 
+@proves("SPX.2")
 def test_a_topic_that_was_taken_out_is_let_go_by_one_run_that_says_so(
     kit: Kit, begun: tuple[str, str, pathlib.Path]
 ) -> None:
@@ -95,6 +99,7 @@ def test_a_topic_that_was_taken_out_is_let_go_by_one_run_that_says_so(
     assert values(kit.read(subscribe=sink)) == ["a", "b", "c", "x"]
 
 
+@proves("SPX.3")
 def test_a_checkpoint_of_another_source_is_refused(kit: Kit, begun: tuple[str, str, pathlib.Path]) -> None:
     source, sink, checkpoint = begun
     edit_checkpoint(checkpoint, {"logOffset": 4})
@@ -102,6 +107,7 @@ def test_a_checkpoint_of_another_source_is_refused(kit: Kit, begun: tuple[str, s
     assert "another source wrote it. Start the query with a new checkpointLocation" in message
 
 
+@proves("SPX.4")
 def test_a_checkpoint_of_a_newer_version_is_refused(kit: Kit, begun: tuple[str, str, pathlib.Path]) -> None:
     source, sink, checkpoint = begun
     edit_checkpoint(checkpoint, {"__epochs": {source: {"0": 7}}})
@@ -109,6 +115,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused(kit: Kit, begun: tuple[str, 
     assert "a newer version of minilog wrote it. Upgrade pyspark-minilog where this query runs" in message
 
 
+@proves("SPX.5")
 def test_a_checkpoint_whose_topic_is_gone_is_refused(kit: Kit, begun: tuple[str, str, pathlib.Path]) -> None:
     source, sink, checkpoint = begun
     kit.delete(source)
@@ -119,6 +126,7 @@ def test_a_checkpoint_whose_topic_is_gone_is_refused(kit: Kit, begun: tuple[str,
     )
 
 
+@proves("SPX.5")
 def test_a_checkpoint_whose_topic_was_created_again_is_refused(kit: Kit, begun: tuple[str, str, pathlib.Path]) -> None:
     source, sink, checkpoint = begun
     kit.delete(source)
@@ -141,6 +149,7 @@ def ends_with(query: StreamingQuery) -> str:
     return str(failure.value)
 
 
+@proves("SPX.6")
 @pytest.mark.parametrize(
     ("folder", "message"),
     [

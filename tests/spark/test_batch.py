@@ -10,11 +10,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from pyspark.sql.functions import col, lit
 
+from tests.rules import proves
 from tests.spark.kit import Kit, values
 
 WHEN = datetime.datetime(2024, 5, 1, 12, 30, 0, 123456)
 
 
+@proves("SPO.11", "SPO.20", "SPS.2", "SPK.4")
 def test_all_columns_go_there_and_back(kit: Kit) -> None:
     topic = kit.topic(partitions=3)
     rows = [
@@ -45,6 +47,7 @@ def test_all_columns_go_there_and_back(kit: Kit) -> None:
     assert (tombstone.key, tombstone.value, tombstone.partition, tombstone.headers) == (None, None, 0, None)
 
 
+@proves("SPS.2")
 def test_text_is_written_and_time_is_given(kit: Kit) -> None:
     topic = kit.topic()
     before = datetime.datetime.now() - datetime.timedelta(hours=1)
@@ -58,6 +61,7 @@ def test_text_is_written_and_time_is_given(kit: Kit) -> None:
     assert all(row.timestamp > before for row in found.collect())
 
 
+@proves("SPS.3")
 def test_topic_and_partition_columns_place_the_rows(kit: Kit) -> None:
     one, other = kit.topic(partitions=2), kit.topic(partitions=2)
     rows = [(one, 0, "a"), (one, 1, "b"), (other, 1, "c"), (other, 1, "d"), (one, None, "e")]
@@ -75,6 +79,7 @@ def test_topic_and_partition_columns_place_the_rows(kit: Kit) -> None:
     assert (one, "e") in placed
 
 
+@proves("SPS.4")
 def test_the_topic_option_wins_over_the_column(kit: Kit) -> None:
     topic = kit.topic()
     frame = kit.spark.createDataFrame([("nowhere", "a")], "topic string, value string")
@@ -82,6 +87,7 @@ def test_the_topic_option_wins_over_the_column(kit: Kit) -> None:
     assert values(kit.read(subscribe=topic)) == ["a"]
 
 
+@proves("SPO.2", "SPO.3")
 def test_offsets_as_json_bound_a_batch(kit: Kit) -> None:
     topic = kit.topic(partitions=2)
     kit.send(topic, [f"a{n}" for n in range(10)], partition=0)
@@ -96,6 +102,7 @@ def test_offsets_as_json_bound_a_batch(kit: Kit) -> None:
     assert values(assigned) == ["b8", "b9"]
 
 
+@proves("SPB.3")
 def test_an_end_before_the_start_is_refused(kit: Kit) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b", "c"])
@@ -117,6 +124,7 @@ def test_a_start_outside_the_log_is_data_loss(kit: Kit) -> None:
     assert kit.read(subscribe=topic, startingOffsets=starting, failOnDataLoss="false").count() == 0
 
 
+@proves("SPO.9")
 def test_min_partitions_loses_no_offset_and_reads_none_twice(kit: Kit) -> None:
     topic = kit.topic(partitions=2)
     kit.send(topic, map(str, range(500)), partition=0)
@@ -131,6 +139,7 @@ def test_an_empty_topic_is_an_empty_frame(kit: Kit) -> None:
     assert kit.read(subscribe=kit.topic(partitions=2)).count() == 0
 
 
+@proves("SPB.4")
 def test_a_union_reads_a_range_twice(kit: Kit) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b"])
@@ -146,6 +155,7 @@ def test_a_limit_ends_a_read_early_and_the_next_read_is_whole(kit: Kit) -> None:
     assert frame.count() == 2000
 
 
+@proves("SPO.2")
 def test_a_pattern_reads_the_topics_that_match(kit: Kit) -> None:
     prefix = kit.topic()
     for suffix in ("a", "b"):

@@ -13,8 +13,11 @@ import sys
 import pytest
 
 from tests.cluster import free_ports
+from tests.rules import proves
 from tests.spark.kit import Kit
 from tests.spark.standalone import ENVIRONMENT, daemon, standalone
+
+pytestmark = proves("SPC.1")
 
 NUMBERS = range(500)
 
@@ -40,12 +43,14 @@ def copy(kit: Kit, directory: pathlib.Path, master: str, *flags: str) -> int:
     return losers
 
 
+@proves("SPF.1")
 @pytest.mark.long
 @pytest.mark.timeout(290)
 def test_local_cluster(kit: Kit, tmp_path: pathlib.Path) -> None:
     copy(kit, tmp_path, "local-cluster[2,1,1024]")
 
 
+@proves("SPS.7", "SPC.2")
 @pytest.mark.long
 @pytest.mark.timeout(290)
 def test_standalone_with_two_workers_and_a_speculative_task(kit: Kit, tmp_path: pathlib.Path) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from minilog.errors import InvalidConfig
 from minilog.properties import parse_properties
+from tests.rules import proves
 from tests.spark.kit import Kit, finish, values
 
 
@@ -18,6 +19,7 @@ def plan_of(frame: DataFrame) -> str:
     return str(execution.toString()) + str(execution.logical())
 
 
+@proves("SPF.19")
 def test_source_and_sink_need_nothing_but_the_file(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic, other = kit.topic(2), kit.topic(2)
     file = tmp_path / "client.properties"

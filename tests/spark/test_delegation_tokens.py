@@ -26,15 +26,13 @@ import pytest
 from minilog import Admin, NewTopic, Producer
 from minilog.admin.security import UserUpsertion
 from minilog.security.access_rules import Operation, Pattern, ResourceKind
+from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
 from tests.spark.standalone import ENVIRONMENT, SPARK_HOME
 from tests.spark.test_secured import LOGGING, rule, values
 from tests.spark.token_job import SOURCE, TARGET, WRITTEN
 
-pytestmark = [
-    pytest.mark.timeout(290),
-    pytest.mark.long,
-]  # tokens themselves: tests/integration/test_delegation_tokens.py
+pytestmark = [pytest.mark.timeout(290), pytest.mark.long, proves("SPF.23")]
 
 PASSWORD = f"planted-{secrets.token_hex(8)}"
 RECORDS = [f"record {number}" for number in range(20)]

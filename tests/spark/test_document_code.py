@@ -20,7 +20,10 @@ from pyspark.sql import SparkSession
 from minilog import Admin, NewTopic, Producer, schema_from_ddl
 from tests import documents, programs
 from tests.cluster import Cluster, running_cluster
+from tests.rules import proves
 from tests.spark.conftest import BROKER_SETTINGS
+
+pytestmark = proves("DOC.8")
 
 WAIT_S = 40.0
 TYPED = "carrier string NOT NULL, flight int, delay int, distance double, scheduled timestamp"

@@ -21,6 +21,7 @@ from pyspark_minilog.options import parse_stream_options
 from pyspark_minilog.schema import arrow_source_schema
 from pyspark_minilog.stream_reader import StreamReader
 from tests.cluster import Cluster
+from tests.rules import proves
 
 
 @pytest.fixture
@@ -71,6 +72,7 @@ def latest(reader: StreamReader, start: dict[str, Any], limit: ReadLimit | None 
     return found, time.monotonic() - began_s
 
 
+@proves("SPF.15", "SPF.16", "SPF.17")
 def test_a_call_is_one_round_trip_limits_included(cluster: Cluster, topic: str, asked: Counter[str]) -> None:
     reader = reader_of(cluster, topic, maxBytesPerTrigger=900, maxOffsetsPerTrigger=15, minOffsetsPerTrigger=2)
     send(cluster, topic, 30)
@@ -88,6 +90,7 @@ def test_a_call_is_one_round_trip_limits_included(cluster: Cluster, topic: str, 
         start = end
 
 
+@proves("SPF.14", "SPF.15")
 def test_an_idle_query_waits_at_the_brokers_and_hears_of_data_at_once(
     cluster: Cluster, topic: str, asked: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +127,7 @@ def test_a_query_that_waits_for_more_does_not_spin_though_data_trickles(
     assert asked["refresh_and_ask"] == calls + 1 <= 8
 
 
+@proves("SPF.12")
 def test_all_that_is_there_is_read_where_spark_says_so(cluster: Cluster, topic: str) -> None:
     reader = reader_of(cluster, topic, maxOffsetsPerTrigger=1, minOffsetsPerTrigger=1)
     send(cluster, topic, 30)

@@ -23,7 +23,10 @@ from pyspark_minilog import DefaultSource, clients, write_task
 from pyspark_minilog.sink_protocol import stream_attempt
 from pyspark_minilog.write_task import BatchWriter, StreamWriter, write_part
 from tests.cluster import Cluster
+from tests.rules import proves
 from tests.spark.kit import wait_until
+
+pytestmark = proves("SPF.28", "SPS.21")
 
 SCHEMA = StructType().add("value", StringType())
 Messages = list[WriterCommitMessage | None]
@@ -100,6 +103,7 @@ def test_a_driver_that_died_after_its_commit_leaves_everything(
     assert ": this run does not write its 2 rows again" in caplog.text
 
 
+@proves("SPS.18")
 def test_a_task_that_waits_for_its_first_row_keeps_the_transaction_alive(
     cluster: Cluster, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +126,7 @@ def test_a_task_that_waits_for_its_first_row_keeps_the_transaction_alive(
     assert not held_up(admin, topic)
 
 
+@proves("SPF.30")
 @pytest.mark.parametrize("checkpoint", ["a folder", "s3a://bucket/c"])
 def test_a_micro_batch_of_which_no_task_reports_is_aborted_by_its_own_driver_alone(
     cluster: Cluster,
@@ -152,6 +157,7 @@ def test_a_micro_batch_of_which_no_task_reports_is_aborted_by_its_own_driver_alo
     assert visible(cluster, admin, topic) == []
 
 
+@proves("SPS.23")
 def test_who_writes_rows_that_their_topic_no_longer_keeps_is_told(
     cluster: Cluster, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -180,6 +186,7 @@ def test_a_driver_that_was_taken_for_dead_is_refused(cluster: Cluster, admin: Ad
     assert visible(cluster, admin, topic) == ["of the other"]
 
 
+@proves("SPF.29", "SPS.20")
 def test_an_abort_after_a_commit_that_took_place_changes_nothing(
     cluster: Cluster, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,6 +200,7 @@ def test_an_abort_after_a_commit_that_took_place_changes_nothing(
     assert "was committed before the abort came: nothing has changed" in caplog.text
 
 
+@proves("SPS.7")
 def test_a_task_that_nobody_names_leaves_nothing_visible(cluster: Cluster, admin: Admin, topic: str) -> None:
     """A speculative attempt that Spark did not let win, and one that failed and was run again."""
     write = Write(cluster, topic)

@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from minilog.errors import TransactionalIdNotFound
+from tests.rules import proves
 from tests.spark.kit import Kit, finish, forget_from, values, wait_until
 
 
@@ -56,6 +57,7 @@ def committed(kit: Kit, transactional_id: str) -> int | None:
 
 
 class TestStreams:
+    @proves("SPF.26", "SPS.10")
     def test_each_micro_batch_is_a_generation_of_its_query(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic(partitions=2)
         kit.send(source, ["a", "b", "c"])
@@ -63,6 +65,7 @@ class TestStreams:
         assert values(kit.read(subscribe=sink)) == ["a", "b", "c"]
         assert committed(kit, f"spark-{query.id}") == 2
 
+    @proves("SPF.26", "SPS.11")
     def test_a_batch_that_is_replayed_after_its_commit_changes_nothing(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic()
         kit.send(source, ["a", "b", "c"])
@@ -81,6 +84,7 @@ class TestStreams:
         assert values(kit.read(subscribe=sink)) == ["a", "b", "c"]
         assert committed(kit, f"spark-{query.id}") == 2
 
+    @proves("SPS.12")
     def test_a_restored_checkpoint_is_refused_with_both_numbers(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic()
         kit.send(source, ["a", "b", "c", "d"])
@@ -91,6 +95,7 @@ class TestStreams:
             run(kit, source, sink, tmp_path)
         assert values(kit.read(subscribe=sink)) == ["a", "b", "c", "d"]
 
+    @proves("SPS.9")
     def test_without_it_a_replayed_batch_writes_again(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic()
         kit.send(source, ["a", "b"])
@@ -101,6 +106,7 @@ class TestStreams:
         with pytest.raises(TransactionalIdNotFound):
             kit.admin.describe_transaction(f"spark-{query.id}")
 
+    @proves("SPF.30")
     def test_one_that_is_stopped_in_a_batch_holds_nobody_up(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         """All of its tasks are killed and report nothing: the driver finds the attempt by itself."""
         source, sink = kit.topic(partitions=2), kit.topic(partitions=2)
@@ -118,6 +124,7 @@ class TestStreams:
         write(kit, rows(kit, 3), sink)
         assert values(kit.read(subscribe=sink)) == ["0", "1", "2"]
 
+    @proves("SPF.10")
     def test_a_stream_has_no_name_of_the_users(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic()
         kit.send(source, ["a"])
@@ -126,17 +133,20 @@ class TestStreams:
 
 
 class TestBatches:
+    @proves("SPS.8")
     def test_all_rows_are_visible_when_save_has_returned(self, kit: Kit) -> None:
         topic = kit.topic(partitions=3)
         write(kit, rows(kit, 100), topic)
         assert len(values(kit.read(subscribe=topic))) == 100
 
+    @proves("SPS.8", "SPS.17")
     def test_none_ever_is_where_one_task_failed(self, kit: Kit) -> None:
         topic = kit.topic(partitions=3)
         with pytest.raises(Exception, match="this row fails on purpose"):
             write(kit, failing_at(rows(kit, 100), "99"), topic)
         assert values(kit.read(subscribe=topic)) == []
 
+    @proves("SPS.8")
     def test_and_what_was_aborted_holds_no_reader_up(self, kit: Kit) -> None:
         topic = kit.topic()
         with pytest.raises(Exception, match="this row fails on purpose"):
@@ -144,12 +154,14 @@ class TestBatches:
         write(kit, rows(kit, 3), topic)
         assert values(kit.read(subscribe=topic)) == ["0", "1", "2"]
 
+    @proves("SPS.24")
     def test_a_re_run_of_a_named_and_counted_write_writes_nothing(self, kit: Kit) -> None:
         topic = kit.topic()
         for _ in range(2):
             write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=3)
         assert len(values(kit.read(subscribe=topic))) == 5
 
+    @proves("SPS.22")
     def test_writes_of_one_name_and_version_to_several_topics_are_each_written_once(self, kit: Kit) -> None:
         """Delta's idiom for several tables in a foreachBatch, and its replay."""
         first, second = kit.topic(), kit.topic()
@@ -159,6 +171,7 @@ class TestBatches:
         assert [len(values(kit.read(subscribe=topic))) for topic in (first, second)] == [5, 5]
         assert committed(kit, f"{first}-job:{second}") == 0
 
+    @proves("SPS.13")
     def test_another_write_under_a_used_version_is_refused_though_it_has_as_many_rows(self, kit: Kit) -> None:
         one, other = kit.topic(), kit.topic()
         name = {"transactionalId": f"{one}-job", "transactionVersion": "0"}
@@ -180,18 +193,21 @@ class TestBatches:
             write(kit, rows(kit, 5), one, **name)
         assert [values(kit.read(subscribe=topic)) for topic in (one, other)] == [[], []]
 
+    @proves("SPS.12")
     def test_a_lower_version_is_refused_with_both_numbers(self, kit: Kit) -> None:
         topic = kit.topic()
         write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=3)
         with pytest.raises(Exception, match="generation 2 is asked for, 3 is committed"):
             write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=2)
 
+    @proves("SPS.24")
     def test_without_a_name_a_re_run_writes_again(self, kit: Kit) -> None:
         topic = kit.topic()
         for _ in range(2):
             write(kit, rows(kit, 5), topic)
         assert len(values(kit.read(subscribe=topic))) == 10
 
+    @proves("SPS.24")
     def test_a_foreach_batch_is_exactly_once_by_its_batch_id(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic()
         kit.send(source, ["a", "b"])
@@ -207,11 +223,13 @@ class TestBatches:
             forget_from(tmp_path, "commits", 1)
         assert values(kit.read(subscribe=sink)) == ["a", "b"]
 
+    @proves("SPF.32")
     def test_one_without_rows_leaves_nothing_open(self, kit: Kit) -> None:
         topic = kit.topic()
         write(kit, rows(kit, 0), topic, transactionalId=f"{topic}-empty")
         assert kit.admin.describe_transaction(f"{topic}-empty:{topic}").listing.state == "idle"
 
+    @proves("SPS.9")
     def test_it_may_be_turned_off(self, kit: Kit) -> None:
         topic = kit.topic(partitions=2)
         write(kit, rows(kit, 20), topic, exactlyOnce=False)

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from minilog import Producer
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, finish, run_available, values
 
 
@@ -35,6 +36,7 @@ def numbers(kit: Kit, count: int) -> DataFrame:
     return kit.spark.range(0, count, 1, 2).select(f.col("id").cast("string").alias("value"))
 
 
+@proves("SPF.25")
 def test_one_frame_filtered_twice_gives_what_each_filter_asks_for(kit: Kit) -> None:
     """Spark's push-down to Python sources gets this wrong, so nothing is pushed down, wherever it is switched on."""
     topic = kit.topic(partitions=2)
@@ -46,6 +48,7 @@ def test_one_frame_filtered_twice_gives_what_each_filter_asks_for(kit: Kit) -> N
         assert values(one.union(other)) == ["00", "01", "02", "11", "12"]
 
 
+@proves("SPF.34")
 @pytest.mark.parametrize("large", ["true", "false"])
 def test_large_arrow_types_and_rows_above_a_batch_are_written_as_they_are(kit: Kit, large: str) -> None:
     """One Arrow batch of Spark's has more than max.message.bytes (8 MiB): it is cut."""
@@ -57,6 +60,7 @@ def test_large_arrow_types_and_rows_above_a_batch_are_written_as_they_are(kit: K
     assert [row.n for row in found.collect()] == [*range(1_500)]
 
 
+@proves("SPF.34", "SPK.4")
 def test_times_are_written_as_moments_whatever_the_sessions_zone(kit: Kit) -> None:
     topic = kit.topic()
     frame = kit.spark.range(1).selectExpr("string(id) as value", "timestamp_millis(1700000000123) as timestamp")
@@ -66,6 +70,7 @@ def test_times_are_written_as_moments_whatever_the_sessions_zone(kit: Kit) -> No
     assert row.ms == 1_700_000_000_123
 
 
+@proves("SPF.24")
 def test_rows_read_and_written_are_counted(kit: Kit, tmp_path: pathlib.Path) -> None:
     source, sink = kit.topic(), kit.topic()
     kit.send(source, ["a", "b", "c"])
@@ -77,6 +82,7 @@ def test_rows_read_and_written_are_counted(kit: Kit, tmp_path: pathlib.Path) -> 
     assert (first["numInputRows"], first["sink"]["numOutputRows"]) == (3, 2)
 
 
+@proves("SPO.14")
 def test_uncommitted_records_are_read_where_that_is_asked_for(kit: Kit) -> None:
     topic = kit.topic()
     settings = {"bootstrap.servers": kit.servers, "transactional.id": topic}
@@ -87,6 +93,7 @@ def test_uncommitted_records_are_read_where_that_is_asked_for(kit: Kit) -> None:
     assert values(kit.read(subscribe=topic)) == ["open"]
 
 
+@proves("SPL.7")
 def test_a_query_passes_over_aborted_records_without_waiting_for_a_time_out(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     settings = {"bootstrap.servers": kit.servers, "transactional.id": topic}
@@ -120,6 +127,7 @@ def in_a_thread(action: Callable[[], None]) -> BaseException | None:
     return raised[0] if raised else None
 
 
+@proves("SPC.4")
 def test_a_python_thread_writes_once_its_session_is_the_active_one(kit: Kit) -> None:
     """The remedy of docs/guides/spark.md; that it is needed is Spark's: the day it is not, this says so."""
     topic = kit.topic()
@@ -135,6 +143,7 @@ def test_a_python_thread_writes_once_its_session_is_the_active_one(kit: Kit) -> 
     assert values(kit.read(subscribe=topic)) == ["0", "1", "2"]
 
 
+@proves("SPF.27", "SPS.24")
 def test_each_write_of_a_foreach_batch_is_exactly_once_under_its_own_name(kit: Kit, tmp_path: pathlib.Path) -> None:
     """What a task hears from Spark of query and batch is shared by all writes in the function, and not used."""
     source, upper, lower = kit.topic(), kit.topic(), kit.topic()

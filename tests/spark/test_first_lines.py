@@ -9,7 +9,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from minilog import TopicPartition
+from tests.rules import proves
 from tests.spark.kit import Kit, finish
+
+pytestmark = proves("SPF.3")
 
 IN_A_TASK = "An exception was thrown from the Python worker:"  # Spark's own first line of what a task raised
 

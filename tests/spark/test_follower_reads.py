@@ -9,7 +9,10 @@ import pathlib
 
 from minilog import Admin
 from tests.cluster import Cluster
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, read_bytes, start, values, wait_until
+
+pytestmark = proves("HW.10")
 
 ROWS = 2_000
 VALUE = "x" * 2_000
@@ -44,6 +47,7 @@ def test_a_batch_reads_from_the_replica_of_the_rack_alone(kit: Kit, cluster: Clu
     assert grown[leader] < SIZE_BYTES / 4, grown
 
 
+@proves("SPL.8")
 def test_a_stream_goes_on_with_the_leader_when_its_replica_hangs(
     kit: Kit, cluster: Cluster, tmp_path: pathlib.Path
 ) -> None:

@@ -7,7 +7,10 @@ import socket
 
 from minilog.errors import GroupIdNotFound
 from minilog.groups.spark_note import spark_driver
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, run_available, start, values, wait_until
+
+pytestmark = proves("SPO.13")
 
 
 def offsets_of(kit: Kit, group: str) -> dict[tuple[str, int], tuple[int, int | None]]:
@@ -19,6 +22,7 @@ def offsets_of(kit: Kit, group: str) -> dict[tuple[str, int], tuple[int, int | N
     return {(each.topic, each.partition): (each.offset, each.lag_records) for each in found.offsets}
 
 
+@proves("SPF.16", "SPK.1")
 def test_a_stream_tells_its_group_how_far_it_has_got(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic, group = kit.topic(2), f"{kit.name}-told"
     kit.send(topic, ["a", "b", "c"], partition=0)
@@ -39,6 +43,7 @@ def test_a_stream_tells_its_group_how_far_it_has_got(kit: Kit, tmp_path: pathlib
     assert values(kit.read(subscribe=topic, startingOffsets="group", minilog__group__id=group)) == ["f"]
 
 
+@proves("SPK.1")
 def test_a_query_without_a_commit_of_its_group_begins_at_the_start(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b"])

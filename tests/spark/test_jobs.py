@@ -18,6 +18,7 @@ from minilog import Admin, NewTopic, Producer
 from minilog_broker.demo.data import FLIGHTS_SCHEMA, WEATHER_SCHEMA, closing_events, load_flights, load_weather
 from minilog_broker.demo.expected import expected_delays
 from tests.cluster import running_cluster
+from tests.rules import proves
 from tests.spark.conftest import BROKER_SETTINGS
 from tests.spark.kit import WAIT_S, Kit, finish
 from tests.spark.typed_kit import send_rows, typed_topic
@@ -128,6 +129,7 @@ def test_delays_of_typed_topics_go_on_where_they_were(job: ModuleType, kit: Kit,
     assert len(found) == len(expected)
 
 
+@proves("SPC.1")
 def test_a_job_runs_by_spark_submit(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic(PARTITIONS)
     _send(kit.servers, topic, range(20))

@@ -8,8 +8,11 @@ import pytest
 
 from tests.integration.forms import ROWS
 from tests.integration.history import Stored
+from tests.rules import proves
 from tests.spark.kills.judging import copy_of, judge, judge_reading
 from tests.spark.kills.run import STANDALONE, run
+
+pytestmark = proves("SPF.26", "SPF.36", "SPL.8")
 
 SOURCE: Stored = {0: [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")], 1: [(0, b"e"), (1, b"f")]}
 
@@ -24,6 +27,7 @@ def whole_sink() -> Stored:
     return sink
 
 
+@proves("SPS.6", "SPC.3")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "victims",
@@ -38,6 +42,7 @@ def test_a_copy_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: 
     assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
 
 
+@proves("SPQ.2")
 @pytest.mark.long  # test_queue_batches.py ends the driver at each of its steps, without a JVM
 @pytest.mark.timeout(600)
 def test_a_copy_from_a_queue_is_exactly_once_whoever_is_killed(tmp_path: pathlib.Path) -> None:
@@ -54,6 +59,7 @@ def test_a_copy_of_typed_topics_is_exactly_once_while_their_schemas_evolve(tmp_p
     assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
 
 
+@proves("SPS.6", "SPC.3")
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_an_executor_that_is_killed_costs_nothing_but_time(tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from minilog import NewTopic
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, finish, run_available
+
+pytestmark = proves("SPF.34")
 
 MIB = 1 << 20
 SIZES = [10, 2 * MIB, 50 * MIB, 20]

@@ -14,6 +14,7 @@ from pyspark.sql.window import Window
 
 import pyspark_minilog
 from minilog import Producer, TopicPartition, schema_from_ddl
+from tests.rules import proves
 from tests.spark.kit import WAIT_S, Kit, finish
 from tests.spark.typed_kit import flights, send_rows, texts, typed_topic
 
@@ -36,6 +37,7 @@ def accounts(kit: Kit, rounds: int = 3, count: int = 300) -> str:
     return topic
 
 
+@proves("SPT.3")
 def test_a_table_has_the_newest_row_of_each_key(kit: Kit) -> None:
     topic = accounts(kit)
     table = pyspark_minilog.read(kit.spark, topic, view="latest", bootstrap_servers=kit.servers)
@@ -51,6 +53,7 @@ def test_a_table_has_the_newest_row_of_each_key(kit: Kit) -> None:
     assert kit.read(subscribe=topic, view="latest", where="balance < 2").count() == 0
 
 
+@proves("SPT.3")
 def test_rows_of_all_types_and_little_memory_give_the_same_table(kit: Kit) -> None:
     topic = typed_topic(kit)
     send_rows(kit, topic, flights(0, 210), batches=7)
@@ -60,6 +63,7 @@ def test_rows_of_all_types_and_little_memory_give_the_same_table(kit: Kit) -> No
         assert texts(table) == newest
 
 
+@proves("SPT.3")
 def test_a_key_may_have_several_columns_with_nulls(kit: Kit) -> None:
     topic = typed_topic(kit, TWO_KEYS)
     rows = [(region, number, change) for change in range(3) for region in (None, "", "a") for number in (None, 1)]
@@ -73,6 +77,7 @@ def test_a_key_may_have_several_columns_with_nulls(kit: Kit) -> None:
     assert {row.balance for row in table} == {2.0}
 
 
+@proves("SPT.3")
 def test_a_table_is_as_of_a_time(kit: Kit) -> None:
     topic = typed_topic(kit, schema_from_ddl("id int, at timestamp", ["id"], "at"), partitions=1)
     noon = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
@@ -87,6 +92,7 @@ def test_a_table_is_as_of_a_time(kit: Kit) -> None:
     assert sorted(row._offset for row in table.collect()) == [2, 3]
 
 
+@proves("SPT.3")
 def test_a_topic_without_a_schema_has_the_newest_record_of_each_key(kit: Kit) -> None:
     topic = kit.topic(partitions=2)
     entries: list[tuple[bytes | None, bytes | None]] = [
@@ -106,6 +112,7 @@ def test_a_topic_without_a_schema_has_the_newest_record_of_each_key(kit: Kit) ->
     assert texts(table) == texts(whole.where("string(value) in ('3', '5')"))
 
 
+@proves("SPT.4")
 def test_a_table_of_the_catalog_shows_the_newest_rows_of_now(kit: Kit) -> None:
     topic = accounts(kit, rounds=1, count=5)
     table = topic.replace("-", "_")
@@ -120,6 +127,7 @@ def test_a_table_of_the_catalog_shows_the_newest_rows_of_now(kit: Kit) -> None:
     kit.spark.sql(f"DROP TABLE {table}")
 
 
+@proves("SPT.4")
 def test_a_stream_of_it_is_refused_and_names_what_to_do(kit: Kit, tmp_path: Any) -> None:
     topic = accounts(kit, rounds=1, count=5)
     frame = kit.read_stream(subscribe=topic, view="latest")
@@ -132,6 +140,7 @@ def test_a_table_of_an_empty_topic_is_empty(kit: Kit) -> None:
     assert kit.read(subscribe=kit.topic(), view="latest").collect() == []
 
 
+@proves("SPT.4")
 def test_a_range_that_retention_took_is_data_loss(kit: Kit) -> None:
     topic = accounts(kit, rounds=2, count=50)
     start = kit.read(subscribe=topic, view="latest", startingOffsets=f'{{"{topic}":{{"0":0,"1":0}}}}')

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import pyspark_minilog
 from minilog import NewTopic, Producer, schema_from_ddl
+from tests.rules import proves
 from tests.spark.kit import WAIT_S, Kit, start, wait_until
 from tests.spark.typed_kit import typed_topic
 
@@ -77,6 +78,7 @@ def every_way(kit: Kit, topic: str) -> DataFrame:
     return whole
 
 
+@proves("SPT.5")
 def test_each_micro_batch_has_the_newest_table_whichever_way_it_was_made(kit: Kit, tmp_path: object) -> None:
     topic = kit.new_name()
     kit.admin.create_topics([NewTopic(topic, 1, configs=CLEANED, schema=NAMES)])
@@ -93,6 +95,7 @@ def test_each_micro_batch_has_the_newest_table_whichever_way_it_was_made(kit: Ki
         assert {name for _, name in query.next(1, 2)} == {"x24"}
 
 
+@proves("SPT.5")
 def test_partitions_that_come_later_belong_to_the_table(kit: Kit, tmp_path: object) -> None:
     topic = typed_topic(kit, NAMES)
     table = kit.read(subscribe=topic, view="latest").withColumn("way", f.lit("load"))
@@ -105,6 +108,7 @@ def test_partitions_that_come_later_belong_to_the_table(kit: Kit, tmp_path: obje
     assert query.rows == 500
 
 
+@proves("SPT.5")
 @pytest.mark.parametrize("ending", ["endingOffsets", "endingTimestamp"])
 def test_a_table_as_of_a_place_stays_as_it_is(kit: Kit, ending: str, tmp_path: object) -> None:
     topic = typed_topic(kit, NAMES, partitions=1)

@@ -9,11 +9,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, failing_at, run_available, run_once, start, wait_until
 
 LARGE = "x" * 10_000
 
 
+@proves("SPO.7")
 def test_a_small_batch_is_held_back_until_there_is_enough_or_the_delay_is_over(
     kit: Kit, tmp_path: pathlib.Path
 ) -> None:
@@ -36,6 +38,7 @@ def test_a_small_batch_is_held_back_until_there_is_enough_or_the_delay_is_over(
     assert [len(batch) for _, batch in sorted(collected.batches.items())] == [1, 5, 1]
 
 
+@proves("SPG.1")
 def test_available_now_does_not_wait_for_more_and_keeps_the_maximum(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, [f"{n:02}" for n in range(10)])
@@ -45,6 +48,7 @@ def test_available_now_does_not_wait_for_more_and_keeps_the_maximum(kit: Kit, tm
     assert collected.counts() == [{0: 4}, {0: 4}, {0: 2}]
 
 
+@proves("SPO.8")
 def test_bytes_per_trigger_are_about_as_many_as_said(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic(partitions=3)
     for partition, count in enumerate((60, 30)):
@@ -63,6 +67,7 @@ def test_bytes_per_trigger_are_about_as_many_as_said(kit: Kit, tmp_path: pathlib
     assert 1.5 * first[1] <= first[0] <= 2.5 * first[1]
 
 
+@proves("SPO.8")
 def test_a_record_above_the_bytes_per_trigger_is_read_all_the_same(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     for name in "ab":
@@ -73,6 +78,7 @@ def test_a_record_above_the_bytes_per_trigger_is_read_all_the_same(kit: Kit, tmp
     assert collected.counts() == [{0: 1}] * 2
 
 
+@proves("SPG.3")
 def test_once_reads_all_without_limits_also_after_a_restart_in_the_middle(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b", "c"])
@@ -93,6 +99,7 @@ def test_once_reads_all_without_limits_also_after_a_restart_in_the_middle(kit: K
     assert collected.values == ["a", "b", "c", "d", "e"]
 
 
+@proves("SPG.1")
 @pytest.mark.long
 def test_available_now_goes_on_where_a_restart_in_the_middle_left_it(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic(partitions=2)
@@ -111,6 +118,7 @@ def test_available_now_goes_on_where_a_restart_in_the_middle_left_it(kit: Kit, t
     assert sorted([*first, *again.values]) == sorted([f"{name}{n}" for name in "ab" for n in range(4)] + ["c"])
 
 
+@proves("SPG.2")
 def test_available_now_fails_when_partitions_vanish_meanwhile(kit: Kit, tmp_path: pathlib.Path) -> None:
     prefix = kit.topic()
     gone, stays = kit.topic(name=f"{prefix}.gone"), kit.topic(name=f"{prefix}.stays")
@@ -126,6 +134,7 @@ def test_available_now_fails_when_partitions_vanish_meanwhile(kit: Kit, tmp_path
         run_available(frame, delete, tmp_path)
 
 
+@proves("SPG.4")
 @pytest.mark.long
 def test_two_limited_sources_in_a_union_keep_their_own_limits_and_offsets(kit: Kit, tmp_path: pathlib.Path) -> None:
     one, other = kit.topic(), kit.topic()

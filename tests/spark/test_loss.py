@@ -16,9 +16,13 @@ from pyspark_minilog.options import parse_stream_options
 from pyspark_minilog.schema import arrow_source_schema
 from pyspark_minilog.stream_reader import StreamReader
 from tests.cluster import Cluster
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, edit_checkpoint, run_available, values, wait_until
 
+pytestmark = proves("SPO.10")
 
+
+@proves("SPL.6")
 def test_an_end_below_the_start_is_asked_for_again_then_reported_and_never_moved_back(
     kit: Kit, tmp_path: pathlib.Path
 ) -> None:
@@ -43,6 +47,7 @@ def test_an_end_below_the_start_is_asked_for_again_then_reported_and_never_moved
     assert collected.values == ["a", "b", "f", "g"], "offsets 0 to 5 were read, whatever they held"
 
 
+@proves("SPL.4")
 def test_a_range_that_was_trimmed_is_loss_with_topic_partition_and_both_offsets(
     kit: Kit, tmp_path: pathlib.Path
 ) -> None:
@@ -67,6 +72,7 @@ def test_a_range_that_was_trimmed_is_loss_with_topic_partition_and_both_offsets(
     assert collected.values == ["a", "b", "e", "f", "g"]
 
 
+@proves("SPL.5")
 @pytest.mark.parametrize("new", [pytest.param("partition", marks=pytest.mark.long), "topic"])
 def test_records_of_a_new_partition_that_went_before_they_were_read_are_loss(
     kit: Kit, tmp_path: pathlib.Path, new: str
@@ -95,6 +101,7 @@ def test_records_of_a_new_partition_that_went_before_they_were_read_are_loss(
     assert collected.values == ["a", "d"]
 
 
+@proves("SPL.4")
 def test_a_batch_read_of_a_trimmed_range_is_loss_and_without_the_option_what_is_there(kit: Kit) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b", "c", "d"])
@@ -108,6 +115,7 @@ def test_a_batch_read_of_a_trimmed_range_is_loss_and_without_the_option_what_is_
     assert values(kit.read(**wanted, failOnDataLoss="false")) == ["d"]
 
 
+@proves("SPL.4")
 def test_trimming_what_a_query_has_read_is_no_loss(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b"])
@@ -133,6 +141,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused(kit: Kit, tmp_path: pathlib.
     assert collected.batches == {}
 
 
+@proves("SPL.8")
 def test_a_leader_that_hangs_is_not_shown_to_the_user(kit: Kit, cluster: Cluster) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b"])
@@ -146,6 +155,7 @@ def test_a_leader_that_hangs_is_not_shown_to_the_user(kit: Kit, cluster: Cluster
         cluster.wait_running()
 
 
+@proves("SPO.12")
 def test_the_driver_asks_as_often_as_it_is_told(kit: Kit) -> None:
     def seconds(retries: int) -> float:
         options = {"fetchOffset.numRetries": retries, "fetchOffset.retryIntervalMs": 250}

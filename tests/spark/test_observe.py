@@ -16,6 +16,7 @@ import pyspark_minilog
 from minilog import NewTopic, schema_from_ddl
 from pyspark_minilog import Observation, observation
 from pyspark_minilog.behind import QueryBehind
+from tests.rules import proves
 from tests.spark.kit import Kit, wait_until
 
 RECORDS = 120
@@ -74,6 +75,7 @@ def aged(observed: Observation, gate: Gate, name: str) -> QueryBehind:
     raise AssertionError(f"no age is known after eight batches: {found}")
 
 
+@proves("SPF.18")
 def test_a_query_that_lags_is_behind_by_what_is_in_the_topic(
     kit: Kit, observed: Observation, registry: CollectorRegistry, tmp_path: pathlib.Path
 ) -> None:
@@ -129,6 +131,7 @@ def servers(kit: Kit) -> dict[str, str]:
     return {"bootstrap.servers": kit.servers}
 
 
+@proves("SPF.18")
 def test_two_queries_one_that_fails_and_one_that_is_stopped(
     kit: Kit, observed: Observation, caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from tests.rules import proves
 from tests.spark.kit import Kit, finish, run_available, values
 
 BEGUN_MS = 1_700_000_000_000
@@ -36,6 +37,7 @@ def forget_last_commit(checkpoint: pathlib.Path) -> None:
     (commits / f".{last.name}.crc").unlink(missing_ok=True)
 
 
+@proves("SPG.4")
 @pytest.mark.long
 def test_a_union_of_two_topics_is_written_once_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
     one, other, sink = kit.topic(), kit.topic(), kit.topic(partitions=2)
@@ -52,6 +54,7 @@ def test_a_union_of_two_topics_is_written_once_over_a_restart(kit: Kit, tmp_path
     assert values(kit.read(subscribe=sink)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
 
 
+@proves("SPG.5")
 @pytest.mark.long
 def test_a_self_join_reads_each_record_once_on_either_side(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic(partitions=2)
@@ -70,6 +73,7 @@ def test_a_self_join_reads_each_record_once_on_either_side(kit: Kit, tmp_path: p
     assert sorted(found) == sorted(["a+a"] * 4 + ["b+b", "c+c", "d+d", "e+e"])
 
 
+@proves("SPG.6")
 def test_a_stream_stream_join_finds_its_pairs_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
     asked, answered, sink = kit.topic(), kit.topic(), kit.topic()
     questions = texts(kit.read_stream(subscribe=asked, startingOffsets="earliest"), "question").alias("q")
@@ -90,6 +94,7 @@ def test_a_stream_stream_join_finds_its_pairs_over_a_restart(kit: Kit, tmp_path:
     assert values(kit.read(subscribe=sink)) == ["a", "b"], "the state of a came back, what was paired is not again"
 
 
+@proves("SPF.33", "SPG.7")
 def test_the_state_of_a_batch_that_is_replayed_after_its_commit_is_kept(kit: Kit, tmp_path: pathlib.Path) -> None:
     """A task that is told "committed" writes nothing, and drains its input: Spark keeps the state when that has ended.
 
@@ -116,6 +121,7 @@ def test_the_state_of_a_batch_that_is_replayed_after_its_commit_is_kept(kit: Kit
     assert values(kit.read(subscribe=sink)) == sorted(["first", *words])
 
 
+@proves("SPG.7")
 def test_duplicates_are_dropped_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
     source, sink = kit.topic(partitions=2), kit.topic()
     frame = texts(kit.read_stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=2))

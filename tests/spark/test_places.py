@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from tests.cluster import Cluster
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, failing_at, read_bytes, run_available, values, wait_until
 
 DAY_MS = 1_700_000_000_000
@@ -24,6 +25,7 @@ def timed(kit: Kit) -> str:
     return topic
 
 
+@proves("SPO.4")
 def test_timestamps_bound_a_batch_at_the_very_record(kit: Kit, timed: str) -> None:
     found = kit.read(subscribe=timed, startingTimestamp=DAY_MS + 7_500, endingTimestamp=DAY_MS + 9_000)
     assert values(found) == ["a8", "b8"]
@@ -44,6 +46,7 @@ def test_timestamps_are_found_among_batches_and_may_go_back(kit: Kit) -> None:
         assert values(found) == list("abcdef"["abcdef".index(first) :])
 
 
+@proves("SPO.4")
 def test_where_no_record_is_that_young_a_start_fails_or_is_latest_and_an_end_is_latest(kit: Kit, timed: str) -> None:
     late = DAY_MS + 60_000
     with pytest.raises(PySparkException, match=f"all records of {timed}-0, {timed}-1 are older: give an earlier"):
@@ -61,6 +64,7 @@ def test_an_end_before_the_start_by_timestamps_is_refused(kit: Kit, timed: str) 
         frame.count()
 
 
+@proves("SPK.2")
 def test_a_relative_start_counts_records_or_time(kit: Kit, timed: str) -> None:
     assert values(kit.read(subscribe=timed, startingOffsets="-3")) == ["a7", "a8", "a9", "b7", "b8", "b9"]
     assert kit.read(subscribe=timed, startingOffsets="-1000").count() == 20
@@ -69,6 +73,7 @@ def test_a_relative_start_counts_records_or_time(kit: Kit, timed: str) -> None:
     assert values(kit.read(subscribe=timed, startingOffsets="-10m")) == ["new"]
 
 
+@proves("SPO.18")
 def test_a_stream_starts_there_once_and_then_from_its_checkpoint(kit: Kit, timed: str, tmp_path: pathlib.Path) -> None:
     collected = Collected()
     run_available(kit.read_stream(subscribe=timed, startingTimestamp=DAY_MS + 7_500), collected, tmp_path)
@@ -78,6 +83,7 @@ def test_a_stream_starts_there_once_and_then_from_its_checkpoint(kit: Kit, timed
     assert collected.values == ["a8", "a9", "b8", "b9", "c"]
 
 
+@proves("SPF.13")
 def test_a_first_batch_is_replayed_though_its_start_fits_no_longer(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b", "c"])
@@ -93,6 +99,7 @@ def test_a_first_batch_is_replayed_though_its_start_fits_no_longer(kit: Kit, tmp
     assert collected.values == ["b", "c", "d"]
 
 
+@proves("SPB.1")
 def test_latest_is_resolved_at_the_first_action_and_stays_fixed(kit: Kit) -> None:
     topic = kit.topic()
     kit.send(topic, ["a"])
@@ -104,6 +111,7 @@ def test_latest_is_resolved_at_the_first_action_and_stays_fixed(kit: Kit) -> Non
     assert values(kit.read(subscribe=topic)) == ["a", "b", "c"]
 
 
+@proves("SPO.9")
 def test_at_most_so_many_records_are_one_task_and_each_is_read_once(kit: Kit) -> None:
     topic = kit.topic(partitions=2)
     kit.send(topic, map(str, range(250)), partition=0)
@@ -126,6 +134,7 @@ def test_a_stream_whose_start_does_not_fit_is_refused(kit: Kit, tmp_path: pathli
     assert collected.batches == {}
 
 
+@proves("SPK.3")
 def test_nothing_but_what_lies_between_start_and_end_is_fetched(kit: Kit, cluster: Cluster) -> None:
     topic = kit.topic(partitions=2)
     for partition in range(2):

@@ -30,6 +30,7 @@ from pyspark_minilog.schema import source_schema
 from pyspark_minilog.sink_protocol import STREAM_PREFIX
 from pyspark_minilog.write_task import BATCH_ID, QUERY_ID, RUN_ID, StreamWriter
 from tests.cluster import Cluster
+from tests.rules import proves
 from tests.spark.kit import wait_until
 
 WRITTEN = StructType().add("value", BinaryType())
@@ -159,6 +160,7 @@ def scene(
     clients._idle.clear()
 
 
+@proves("SPQ.2")
 def test_messages_are_settled_with_their_rows_by_one_driver_after_the_other(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +183,7 @@ def test_messages_are_settled_with_their_rows_by_one_driver_after_the_other(
     assert not third.plan(2)
 
 
+@proves("SPQ.5")
 def test_a_batch_whose_locks_have_ended_reads_nothing_and_its_messages_come_in_a_later_one(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +206,7 @@ def test_a_batch_whose_locks_have_ended_reads_nothing_and_its_messages_come_in_a
     assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
 
 
+@proves("SPQ.6")
 def test_a_committed_batch_is_read_again_for_its_state_though_its_locks_have_ended(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +224,7 @@ def test_a_committed_batch_is_read_again_for_its_state_though_its_locks_have_end
     assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
 
 
+@proves("SPQ.6")
 def test_a_batch_that_was_committed_without_its_messages_is_not_read_again(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +248,7 @@ def test_a_batch_that_was_committed_without_its_messages_is_not_read_again(
     assert (scene.rows(), scene.backlog()) == (["a", "of the state"], 0)
 
 
+@proves("SPQ.7")
 def test_what_a_dead_driver_has_settled_and_not_committed_is_taken_over(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +276,7 @@ def test_a_batch_that_a_dead_driver_has_settled_outlives_its_lock(
     assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
 
 
+@proves("SPQ.7")
 def test_a_lock_that_an_abort_brings_back_settles_nothing_that_was_not_read(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +311,7 @@ def test_a_lock_that_an_abort_brings_back_settles_nothing_that_was_not_read(
     assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
 
 
+@proves("SPQ.8")
 def test_a_batch_without_rows_settles_its_messages_and_supersedes_the_driver_before(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +325,7 @@ def test_a_batch_without_rows_settles_its_messages_and_supersedes_the_driver_bef
     assert (listing.last_committed_generation, listing.state) == (0, "idle")
 
 
+@proves("SPQ.9")
 def test_another_sink_has_its_messages_accepted_when_the_batch_is_done(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +338,7 @@ def test_another_sink_has_its_messages_accepted_when_the_batch_is_done(
     assert scene.backlog() == 0
 
 
+@proves("SPQ.10")
 def test_an_offered_batch_that_spark_has_not_used_is_offered_again(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,6 +349,7 @@ def test_an_offered_batch_that_spark_has_not_used_is_offered_again(
     assert driver.reader.latestOffset(start, ReadAllAvailable()) == end != start
 
 
+@proves("SPQ.11")
 def test_a_checkpoint_of_another_queue_and_a_sink_of_another_queue_are_refused(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,6 +364,7 @@ def test_a_checkpoint_of_another_queue_and_a_sink_of_another_queue_are_refused(
         Driver(scene, tmp_path / "two", monkeypatch).plan(1)
 
 
+@proves("SPQ.4")
 def test_locks_are_renewed_while_a_batch_is_under_way(
     scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

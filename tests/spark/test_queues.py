@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from minilog.types import QueueDescription
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, failing_at, finish, run_available, values, wait_until
 
 PARTITIONS = 3
@@ -27,6 +28,7 @@ def unsettled(description: QueueDescription) -> int:
     return sum((place.backlog or 0) + sum(part.count for part in place.ranges) for place in description.partitions)
 
 
+@proves("SPQ.2")
 def test_each_message_has_its_row_once_over_all_runs_of_a_query(kit: Kit, tmp_path: pathlib.Path) -> None:
     source, sink, queue = kit.topic(PARTITIONS), kit.topic(2), kit.new_name()
     sent: list[str] = []
@@ -48,6 +50,7 @@ def named(kit: Kit, name: str, **options: str) -> DataFrame:
     return reader.options(**options).name(name).load()
 
 
+@proves("SPQ.3")
 def test_sources_with_names_settle_too(kit: Kit, tmp_path: pathlib.Path) -> None:
     """Spark writes the second form of its offset log for them, as with offsetLog.formatVersion=2."""
     source, other, sink, queue = kit.topic(PARTITIONS), kit.topic(), kit.topic(2), kit.new_name()
@@ -68,6 +71,7 @@ def test_sources_with_names_settle_too(kit: Kit, tmp_path: pathlib.Path) -> None
     assert unsettled(kit.admin.describe_queue(queue)) == 0
 
 
+@proves("SPQ.4", "SPQ.9")
 def test_a_failed_batch_of_another_sink_reads_nothing_after_its_lock_and_the_next_one_has_its_messages(
     kit: Kit, tmp_path: pathlib.Path
 ) -> None:

@@ -9,7 +9,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.rules import proves
 from tests.spark.kit import Kit, finish
+
+pytestmark = proves("SPO.17")
 
 NOWHERE = "127.0.0.1:1"
 
@@ -21,6 +24,7 @@ def load(spark: SparkSession, **options: str) -> DataFrame:
     return reader.load()
 
 
+@proves("SPF.9", "SPO.7")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -50,6 +54,7 @@ def refused(action: Callable[[], object]) -> str:
     return str(refusal.value)
 
 
+@proves("SPF.9")
 def test_a_schema_does_not_go_around_the_checks(kit: Kit) -> None:
     reader = kit.spark.read.format("minilog").schema("value string").option("bootstrap.servers", kit.servers)
     topic = kit.topic()
@@ -66,6 +71,7 @@ def test_a_batch_does_not_start_at_latest(kit: Kit) -> None:
     assert "option 'startingOffsets' is 'latest': a batch cannot start at latest (-1)" in message
 
 
+@proves("SPO.5")
 def test_a_stream_has_no_end(kit: Kit, tmp_path: pathlib.Path) -> None:
     def run() -> None:
         frame = kit.read_stream(subscribe=kit.topic(), endingTimestamp="5")
@@ -75,6 +81,7 @@ def test_a_stream_has_no_end(kit: Kit, tmp_path: pathlib.Path) -> None:
     assert "option 'endingTimestamp' is '5': a stream has no end" in refused(run)
 
 
+@proves("SPS.1", "SPS.5")
 @pytest.mark.parametrize(
     ("select", "options", "mode", "message"),
     [
@@ -99,6 +106,7 @@ def test_writes_are_refused_before_anything_is_written(
     assert message in refused(lambda: writer.options(**options).save())
 
 
+@proves("SPF.35")
 @pytest.mark.parametrize("mode", ["ErrorIfExists", "Ignore"])
 def test_save_modes_that_spark_does_not_offer_a_python_sink(spark: SparkSession, mode: str) -> None:
     frame = spark.range(3).selectExpr("string(id) as value")
@@ -106,6 +114,7 @@ def test_save_modes_that_spark_does_not_offer_a_python_sink(spark: SparkSession,
     assert f'The data source "minilog" cannot be written in the "{mode}" mode' in refused(writer.mode(mode).save)
 
 
+@proves("SPF.35")
 def test_update_mode_is_refused_by_spark(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     counts = spark.readStream.format("rate").load().groupBy("value").count().selectExpr("string(value) as value")
     writer = counts.writeStream.format("minilog").outputMode("update").option("bootstrap.servers", NOWHERE)
@@ -113,6 +122,7 @@ def test_update_mode_is_refused_by_spark(spark: SparkSession, tmp_path: pathlib.
     assert "does not support Update mode" in refused(lambda: finish(query))
 
 
+@proves("SPS.4")
 def test_a_null_topic_is_refused(kit: Kit) -> None:
     frame = kit.spark.createDataFrame([(None, "a")], "topic string, value string")
     writer = frame.write.format("minilog").option("bootstrap.servers", kit.servers).mode("append")
@@ -126,6 +136,7 @@ def test_a_topic_that_does_not_exist_is_refused(kit: Kit) -> None:
     )
 
 
+@proves("SPX.1")
 def test_offsets_of_another_topic_are_refused(kit: Kit) -> None:
     topic = kit.topic()
     message = refused(lambda: kit.read(subscribe=topic, startingOffsets='{"other":{"0":1}}').count())

@@ -29,6 +29,7 @@ from minilog.security.access_rules import AccessRule, Operation, Pattern, Permis
 from minilog.security.secret import Secret
 from pyspark_minilog.clients import lend
 from pyspark_minilog.options import parse_sink_options, parse_source_options
+from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
 from tests.spark.secured_job import Plan
 from tests.spark.standalone import ENVIRONMENT, SPARK_HOME
@@ -200,11 +201,13 @@ def values(cluster: SecuredCluster, topic: str) -> list[str]:
     return sorted(found)
 
 
+@proves("SPF.21")
 def test_a_job_reads_and_writes_with_just_these_rules(shown: Shown) -> None:
     assert shown.read == sorted(RECORDS)
     assert shown.copied == sorted([*RECORDS, *map(str, range(WRITTEN))])
 
 
+@proves("SPF.20")
 @pytest.mark.parametrize("tried", ["secret in a batch", "secret in a stream", "secret in a sink"])
 def test_a_secret_in_an_option_is_refused(shown: Shown, tried: str) -> None:
     said = first_line(shown.refusals[tried])
@@ -213,11 +216,13 @@ def test_a_secret_in_an_option_is_refused(shown: Shown, tried: str) -> None:
     assert "MINILOG_SASL_PASSWORD" in said
 
 
+@proves("SPF.20")
 def test_a_table_never_holds_a_secret(shown: Shown) -> None:
     said = first_line(shown.refusals["secret in a table"])
     assert "option 'kafka.sasl.password' holds a secret, and the catalog keeps the options of a table" in said
 
 
+@proves("SPF.21")
 @pytest.mark.parametrize(
     ("tried", "told"),
     [
@@ -240,11 +245,13 @@ def test_who_may_not_is_told_in_one_sentence(shown: Shown, tried: str, told: str
 PLACES = ["events", "checkpoint", "pages", "plans.txt", "progress.json", "processes.txt", "refusals.json", ""]
 
 
+@proves("SPF.22")
 @pytest.mark.parametrize("place", PLACES)
 def test_no_password_is_in_what_spark_leaves(shown: Shown, place: str) -> None:
     assert_hidden(shown.text(place))
 
 
+@proves("SPF.22")
 def test_no_password_is_in_what_driver_executors_and_brokers_log(shown: Shown, secured: SecuredCluster) -> None:
     assert_hidden(shown.told)
     assert_hidden(secured.log_text(1))
@@ -260,6 +267,7 @@ def test_what_is_searched_shows_what_is_no_secret(shown: Shown) -> None:
     assert "INFO org.apache.spark" in shown.told
 
 
+@proves("SPF.22")
 def test_nothing_that_a_client_shows_has_it(secured: SecuredCluster, tmp_path: pathlib.Path) -> None:
     file = client_file(secured, tmp_path, "job", PASSWORD)
     settings = properties_file(file)

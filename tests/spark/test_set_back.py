@@ -14,8 +14,11 @@ from pyspark.sql import functions as f
 
 import pyspark_minilog
 from minilog import schema_from_ddl
+from tests.rules import proves
 from tests.spark.kit import Kit, finish, forget_from, run_available, values
 from tests.spark.typed_kit import typed_topic
+
+pytestmark = proves("SPS.13")
 
 
 def copy(

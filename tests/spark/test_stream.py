@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, finish, run_available, start, values, wait_until
 
 
@@ -26,6 +27,7 @@ def test_available_now_and_a_restart_read_each_record_once(kit: Kit, tmp_path: p
     assert collected.values == ["a", "b", "c", "d", "e"]
 
 
+@proves("SPO.21", "SPK.5")
 def test_the_checkpoint_holds_offsets_topic_ids_and_the_beginning(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b"])
@@ -37,6 +39,7 @@ def test_the_checkpoint_holds_offsets_topic_ids_and_the_beginning(kit: Kit, tmp_
     assert written["__topic_ids"] == {topic: kit.admin.describe_topics([topic])[0].id}
 
 
+@proves("SPF.13")
 def test_a_first_batch_from_latest_loses_nothing_when_it_is_replayed(kit: Kit, tmp_path: pathlib.Path) -> None:
     """Spark asks for the initial offset again when batch 0 is replayed, and "latest" has moved on by then."""
     topic = kit.topic()
@@ -71,6 +74,7 @@ def test_a_running_query_sees_new_records(kit: Kit, tmp_path: pathlib.Path) -> N
     assert collected.values == ["a", "b", "c"]
 
 
+@proves("SPF.24")
 def test_progress_reports_offsets_and_rows(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b", "c"])
@@ -84,6 +88,7 @@ def test_progress_reports_offsets_and_rows(kit: Kit, tmp_path: pathlib.Path) -> 
     assert json.loads(first["sources"][0]["latestOffset"])[topic] == {"0": 3}
 
 
+@proves("SPO.6")
 def test_the_limit_per_trigger_is_shared_in_proportion_to_backlog(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic(partitions=3)
     for partition, count in enumerate((60, 30, 1)):
@@ -97,6 +102,7 @@ def test_the_limit_per_trigger_is_shared_in_proportion_to_backlog(kit: Kit, tmp_
     assert collected.values == sorted(f"{p}-{n:02}" for p, count in enumerate((60, 30, 1)) for n in range(count))
 
 
+@proves("SPG.1")
 def test_available_now_ends_at_what_was_there_when_it_began(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b"])
@@ -112,6 +118,7 @@ def test_available_now_ends_at_what_was_there_when_it_began(kit: Kit, tmp_path: 
     assert collected.values == ["a", "b"]
 
 
+@proves("SPO.9")
 def test_a_stream_cut_into_tasks_reads_each_offset_once(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, [f"{n:03}" for n in range(200)])
@@ -121,6 +128,7 @@ def test_a_stream_cut_into_tasks_reads_each_offset_once(kit: Kit, tmp_path: path
     assert collected.values == [f"{n:03}" for n in range(200)]
 
 
+@proves("SPO.19")
 @pytest.mark.long
 def test_a_new_topic_of_a_pattern_is_read_from_its_start(kit: Kit, tmp_path: pathlib.Path) -> None:
     prefix = kit.topic()
@@ -135,6 +143,7 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_start(kit: Kit, tmp_path: pat
     assert collected.values == ["b", "c", "d"]
 
 
+@proves("SPO.19")
 @pytest.mark.long
 def test_new_partitions_are_read_from_their_start(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
@@ -148,6 +157,7 @@ def test_new_partitions_are_read_from_their_start(kit: Kit, tmp_path: pathlib.Pa
     assert collected.values == ["a"]
 
 
+@proves("SPO.19")
 def test_partitions_and_topics_that_come_while_it_runs_are_read_from_their_start(
     kit: Kit, tmp_path: pathlib.Path
 ) -> None:
@@ -168,6 +178,7 @@ def test_partitions_and_topics_that_come_while_it_runs_are_read_from_their_start
     query.stop()
 
 
+@proves("SPL.1", "SPK.5")
 def test_a_topic_created_again_while_it_runs_is_loss_or_read_from_its_start(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b", "c"])
@@ -185,6 +196,7 @@ def test_a_topic_created_again_while_it_runs_is_loss_or_read_from_its_start(kit:
     going_on.stop()
 
 
+@proves("SPL.1")
 @pytest.mark.long
 def test_a_topic_created_again_fails_the_query(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
@@ -200,6 +212,7 @@ def test_a_topic_created_again_fails_the_query(kit: Kit, tmp_path: pathlib.Path)
         run_available(frame, Collected(), tmp_path)
 
 
+@proves("SPO.10")
 def test_without_fail_on_data_loss_the_new_topic_is_read_from_its_start(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b"])
@@ -214,6 +227,7 @@ def test_without_fail_on_data_loss_the_new_topic_is_read_from_its_start(kit: Kit
     assert collected.values == ["a", "b", "x", "y", "z"]
 
 
+@proves("SPL.1")
 def test_a_topic_that_is_gone_fails_the_query_or_is_waited_for(kit: Kit, tmp_path: pathlib.Path) -> None:
     prefix = kit.topic()
     gone, stays = kit.topic(name=f"{prefix}.gone"), kit.topic(name=f"{prefix}.stays")
@@ -230,6 +244,7 @@ def test_a_topic_that_is_gone_fails_the_query_or_is_waited_for(kit: Kit, tmp_pat
     assert collected.values == ["a", "b", "c"]
 
 
+@proves("SPL.2")
 def test_offsets_name_the_topics_that_there_are_and_not_all_that_ever_were(kit: Kit, tmp_path: pathlib.Path) -> None:
     prefix = kit.topic()
     days = [kit.topic(name=f"{prefix}.day-{day}") for day in range(3)]
@@ -268,6 +283,7 @@ def test_a_stream_is_written_to_a_topic_over_a_restart(kit: Kit, tmp_path: pathl
     assert values(kit.read(subscribe=sink)) == ["A", "B", "C"]
 
 
+@proves("SPG.7", "SPS.5")
 def test_a_complete_aggregate_is_appended(kit: Kit, tmp_path: pathlib.Path) -> None:
     source, sink = kit.topic(), kit.topic()
     kit.send(source, ["a", "a", "b"])

@@ -11,6 +11,7 @@ from minilog import schema_from_ddl
 from minilog.typed.evolution import add_column, rename_column
 from minilog.typed.fields import Field, Primitive
 from pyspark_minilog.typed_rows import METADATA
+from tests.rules import proves
 from tests.spark.kit import Collected, Kit, finish, run_available, values
 from tests.spark.typed_kit import flights, send_rows, texts, typed_topic
 
@@ -35,6 +36,7 @@ def create(kit: Kit, topic: str, **given: str) -> str:
     return table
 
 
+@proves("SPF.5")
 def test_a_table_shows_what_is_there_now(kit: Kit) -> None:
     topic = kit.topic()
     table = create(kit, topic, includeHeaders="true")
@@ -50,6 +52,7 @@ def test_a_table_shows_what_is_there_now(kit: Kit) -> None:
     assert kit.admin.describe_topics([topic])
 
 
+@proves("SPF.5")
 def test_one_of_a_topic_with_a_schema_has_its_columns(kit: Kit) -> None:
     topic = typed_topic(kit)
     send_rows(kit, topic, flights(0, 60), batches=3)
@@ -67,6 +70,7 @@ def test_one_of_a_topic_with_a_schema_has_its_columns(kit: Kit) -> None:
     kit.spark.sql(f"DROP TABLE {table}")
 
 
+@proves("SPF.6")
 def test_one_read_has_options_of_its_own(kit: Kit) -> None:
     topic = kit.topic()
     table = create(kit, topic, startingOffsets="-2000")
@@ -78,6 +82,7 @@ def test_one_read_has_options_of_its_own(kit: Kit) -> None:
     kit.spark.sql(f"DROP TABLE {table}")
 
 
+@proves("SPF.5")
 def test_a_stream_of_a_table(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     table = create(kit, topic, startingOffsets="earliest")
@@ -91,6 +96,7 @@ def test_a_stream_of_a_table(kit: Kit, tmp_path: pathlib.Path) -> None:
     kit.spark.sql(f"DROP TABLE {table}")
 
 
+@proves("SPF.5")
 def test_a_table_goes_on_with_the_columns_of_its_creation(kit: Kit) -> None:
     topic = typed_topic(kit, schema_from_ddl("carrier string NOT NULL, delay int"))
     table = create(kit, topic)
@@ -114,6 +120,7 @@ def test_a_table_goes_on_with_the_columns_of_its_creation(kit: Kit) -> None:
     kit.spark.sql(f"DROP TABLE {table}")
 
 
+@proves("SPF.6")
 def test_what_cannot_be_read_is_refused_where_the_table_is_made(kit: Kit) -> None:
     topic = kit.topic()
     table = name_of(topic)
@@ -128,6 +135,7 @@ def test_what_cannot_be_read_is_refused_where_the_table_is_made(kit: Kit) -> Non
     assert not kit.spark.catalog.tableExists(table)
 
 
+@proves("SPF.6")
 def test_a_table_with_columns_of_its_own_has_no_options(kit: Kit) -> None:
     """It is made without a word, and its options never reach the source."""
     topic = kit.topic()
@@ -138,6 +146,7 @@ def test_a_table_with_columns_of_its_own_has_no_options(kit: Kit) -> None:
     kit.spark.sql(f"DROP TABLE {table}")
 
 
+@proves("SPF.31")
 def test_what_a_data_frame_makes_a_table_of_cannot_be_read_and_says_what_to_do(
     kit: Kit, tmp_path: pathlib.Path
 ) -> None:
@@ -161,6 +170,7 @@ def test_what_a_data_frame_makes_a_table_of_cannot_be_read_and_says_what_to_do(
     kit.spark.sql(f"DROP TABLE {table}")
 
 
+@proves("SPF.7")
 def test_nothing_is_inserted_into_a_table(kit: Kit, tmp_path: pathlib.Path) -> None:
     """Of an INSERT the sink is told the columns of what is inserted: here they are those of the table that is read, and
     by them the rows would go back to where they come from."""
@@ -206,6 +216,7 @@ def test_a_frame_of_a_table_makes_a_topic_like_any_other(kit: Kit) -> None:
     kit.spark.sql(f"DROP TABLE {table}")
 
 
+@proves("SPF.8")
 @pytest.mark.parametrize("made_by", ["SQL", "DataFrame"])
 def test_a_view_shows_what_was_there_at_its_first_action(kit: Kit, made_by: str) -> None:
     topic = kit.topic()
@@ -225,6 +236,7 @@ def test_a_view_shows_what_was_there_at_its_first_action(kit: Kit, made_by: str)
     assert count(kit, view) == 3
 
 
+@proves("SPF.4")
 def test_a_topic_is_not_a_path(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     reader = kit.spark.read.format("minilog").option("bootstrap.servers", kit.servers)

@@ -13,6 +13,7 @@ from pyspark_minilog import clients
 from pyspark_minilog.offsets import Partition
 from pyspark_minilog.tail import wait_for_news
 from tests.cluster import Cluster
+from tests.rules import proves
 
 
 @pytest.fixture
@@ -42,6 +43,7 @@ def send_later(cluster: Cluster, topic: str) -> threading.Thread:
     return thread
 
 
+@proves("SPF.15")
 def test_news_end_the_wait_and_no_news_do_not(cluster: Cluster, topic: str) -> None:
     ends = {Partition(topic, 0): 0, Partition(topic, 1): 0}
     found, seconds = seconds_to_news(cluster, ends, 0.4)

@@ -18,6 +18,7 @@ from minilog import TopicPartition
 from minilog.errors import ProducerFenced
 from pyspark_minilog import TransactionBlock
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
+from tests.rules import proves
 from tests.spark import block_driver
 from tests.spark.kit import Kit, forget_from, run_available, values
 
@@ -51,6 +52,7 @@ def offsets(kit: Kit, group: str) -> dict[str, int]:
 
 
 class TestBlocks:
+    @proves("SPS.25")
     def test_two_writes_to_one_topic_are_one_transaction(self, kit: Kit) -> None:
         topic = kit.topic(partitions=2)
         with block(kit, topic) as tx:
@@ -59,6 +61,7 @@ class TestBlocks:
                 assert values(kit.read(subscribe=topic)) == []
         assert values(kit.read(subscribe=topic)) == sorted([*"0123"] * 2)
 
+    @proves("SPS.26")
     def test_other_rows_under_a_committed_number_are_refused(self, kit: Kit) -> None:
         topic, other = kit.topic(), kit.topic()
         copy_in_block(kit, rows(kit), topic, topic)
@@ -68,6 +71,7 @@ class TestBlocks:
         copy_in_block(kit, rows(kit, 5), topic, topic, checkReplay=False)
         assert [values(kit.read(subscribe=each)) for each in (topic, other)] == [[*"0123"], []]
 
+    @proves("SPS.27")
     def test_a_write_that_failed_is_not_left_out(self, kit: Kit) -> None:
         topic = kit.topic()
         failing = rows(kit).select(
@@ -83,6 +87,7 @@ class TestBlocks:
         assert values(kit.read(subscribe=topic)) == []
         assert not held_up(kit, topic)
 
+    @proves("SPS.27")
     def test_an_older_driver_commits_nothing(self, kit: Kit) -> None:
         topic = kit.topic()
         older = block(kit, topic).__enter__()
@@ -94,6 +99,7 @@ class TestBlocks:
         newer.__exit__(None, None, None)
         assert values(kit.read(subscribe=topic)) == ["0", "1"]
 
+    @proves("SPS.25")
     def test_a_block_without_rows_commits_its_offsets(self, kit: Kit) -> None:
         topic = kit.topic()
         with block(kit, topic, 5) as tx:
@@ -101,6 +107,7 @@ class TestBlocks:
             tx.commit_offsets(topic, {TopicPartition(topic, 0): 7})
         assert offsets(kit, topic) == {topic: 7}
 
+    @proves("SPS.27")
     def test_a_write_behind_the_block_is_refused(self, kit: Kit) -> None:
         topic = kit.topic()
         with block(kit, topic) as tx:
@@ -141,6 +148,7 @@ class Copy:
 
 
 class TestQueries:
+    @proves("SPS.25")
     def test_all_writes_of_a_batch_and_its_offsets_are_committed_together(
         self, kit: Kit, tmp_path: pathlib.Path
     ) -> None:
@@ -152,6 +160,7 @@ class TestQueries:
         described = kit.admin.describe_transaction(copy.first)
         assert (described.listing.last_committed_generation, described.listing.state) == (1, "idle")
 
+    @proves("SPS.25")
     def test_a_batch_that_raises_between_two_writes_leaves_nothing_and_its_replay_writes_all(
         self, kit: Kit, tmp_path: pathlib.Path
     ) -> None:
@@ -166,6 +175,7 @@ class TestQueries:
         assert copy.copies() == [VALUES, VALUES]
         assert copy.replays == []
 
+    @proves("SPS.26")
     def test_a_replay_of_a_committed_batch_writes_nothing(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         copy = Copy(kit, tmp_path)
         copy.run()
@@ -175,6 +185,7 @@ class TestQueries:
         assert copy.copies() == [VALUES, VALUES]
         assert offsets(kit, copy.group) == {copy.source: 4}
 
+    @proves("SPS.25")
     def test_a_driver_that_dies_before_the_commit_leaves_nothing_and_the_next_one_writes_all(
         self, kit: Kit, tmp_path: pathlib.Path
     ) -> None:
@@ -192,6 +203,7 @@ class TestQueries:
         assert copy.stored_before[0] == {}
         assert offsets(kit, copy.group) == {copy.source: 4}
 
+    @proves("SPS.26")
     def test_two_blocks_of_one_name_in_one_batch_are_refused(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic()
         kit.send(source, ["a"])
@@ -205,6 +217,7 @@ class TestQueries:
             run_available(kit.read_stream(subscribe=source, startingOffsets="earliest"), take, tmp_path)
         assert values(kit.read(subscribe=sink)) == ["a"]
 
+    @proves("SPF.27")
     def test_two_writes_of_one_transactional_id_in_one_batch_are_refused_and_a_replay_is_not(
         self, kit: Kit, tmp_path: pathlib.Path
     ) -> None:

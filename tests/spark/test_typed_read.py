@@ -19,8 +19,11 @@ from minilog.typed.evolution import add_column, drop_column, loosen_column, rena
 from minilog.typed.fields import Field, Primitive
 from pyspark_minilog import DefaultSource, clients
 from tests.cluster import Cluster
+from tests.rules import proves
 from tests.spark.kit import Kit, forget_from, run_available, start, wait_until
 from tests.spark.typed_kit import DDL, flights, send_rows, texts, typed_topic
+
+pytestmark = proves("SPT.2")
 
 SMALL = schema_from_ddl("carrier string NOT NULL, delay int", ["carrier"])
 
@@ -51,11 +54,13 @@ def loaded(cluster: Cluster, spark: Any, admin: Any) -> str:
 
 
 class TestColumns:
+    @proves("SPT.1")
     def test_types_are_those_of_the_topic(self, kit: Kit, loaded: str) -> None:
         frame = kit.read(subscribe=loaded)
         assert frame.schema == kit.spark.createDataFrame([], DDL).schema
         assert not frame.schema["carrier"].nullable
 
+    @proves("SPT.1")
     def test_rows_come_as_they_were_written(self, kit: Kit, loaded: str) -> None:
         frame = kit.read(subscribe=loaded)
         given = flights(0, 210)
@@ -63,6 +68,7 @@ class TestColumns:
         for name in given.schema.names:
             assert str(found.column(name).to_pylist()) == str(given.column(name).to_pylist()), name
 
+    @proves("SPT.2")
     def test_some_of_them_in_the_order_that_is_asked_for(self, kit: Kit, loaded: str) -> None:
         frame = kit.read(subscribe=loaded, columns="Delay, carrier")
         assert frame.columns == ["delay", "carrier"]
@@ -77,6 +83,7 @@ class TestColumns:
         assert {row._topic for row in rows} == {loaded}
         assert len({(row._partition, row._offset) for row in rows}) == 30
 
+    @proves("SPT.2")
     def test_as_keys_and_values(self, kit: Kit, loaded: str) -> None:
         frame = kit.read(subscribe=loaded, view="kafka", where="delay = 1", columns="carrier,delay,ok")
         assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -96,6 +103,7 @@ class TestColumns:
         assert stream.isStreaming
         assert stream.columns == ["ok"]
 
+    @proves("SPT.7")
     def test_a_schema_that_is_given_is_a_projection(self, kit: Kit, loaded: str) -> None:
         reader = kit.spark.read.format("minilog").option("bootstrap.servers", kit.servers).option("subscribe", loaded)
         frame = reader.schema("small long, carrier string, cost decimal(12,2)").load()
@@ -160,6 +168,7 @@ CONDITIONS = [
 ]
 
 
+@proves("SPT.6")
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_condition_gives_what_spark_gives(kit: Kit, loaded: str, condition: str) -> None:
     chosen = ["carrier", "delay", "ratio", "day", "at"]
@@ -223,6 +232,7 @@ class TestSeveralTopics:
         frame = kit.read(subscribe=f"{one},{other}", metadata="true", where="delay > 1")
         assert {(row._topic, row.carrier, row.delay) for row in frame.collect()} == {(one, "c2", 2), (other, "c3", 3)}
 
+    @proves("SPT.8")
     def test_of_others_are_refused_but_for_the_columns_that_they_share(self, kit: Kit) -> None:
         one = typed_topic(kit, SMALL)
         other = typed_topic(kit, schema_from_ddl("carrier string NOT NULL, delay long"))
@@ -231,6 +241,7 @@ class TestSeveralTopics:
         send_rows(kit, other, small(3))
         assert kit.read(subscribe=f"{one},{other}", columns="carrier").collect()[0].carrier == "c3"
 
+    @proves("SPT.8")
     def test_with_and_without_a_schema_are_refused(self, kit: Kit) -> None:
         one, other = typed_topic(kit, SMALL), kit.topic()
         with pytest.raises(Exception, match=f"topic '{one}' has a schema, but topic '{other}' has none"):
@@ -259,6 +270,7 @@ class TestStreams:
         ]
         assert offset["__schema_versions"] == {loaded: 1}
 
+    @proves("SPT.9")
     def test_it_goes_on_with_the_columns_that_it_began_with(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         topic = typed_topic(kit, SMALL)
         frame, found = kit.read_stream(subscribe=topic, startingOffsets="earliest"), Rows()
@@ -279,6 +291,7 @@ class TestStreams:
         run_available(frame, again, tmp_path)
         assert again.rows == [("c3", 3, "B5")]
 
+    @proves("SPT.9")
     def test_a_restart_reads_by_the_version_of_its_checkpoint(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         """A column of the same name and type is another one by now: the query goes on with that which it read."""
         topic = typed_topic(kit, schema_from_ddl("carrier string NOT NULL, delay int, note string"))
@@ -294,6 +307,7 @@ class TestStreams:
         assert second.rows == [("b", "still the old one")]
         assert kit.read(**options).where("carrier = 'b'").collect()[0].note == "new"
 
+    @proves("SPT.9")
     def test_a_checkpoint_without_versions_goes_on(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         topic = typed_topic(kit, SMALL, partitions=1)
         send_rows(kit, topic, small(1))
@@ -309,6 +323,7 @@ class TestStreams:
         run_available(kit.read_stream(**options), second, tmp_path)
         assert second.rows == [("c2", 2)]
 
+    @proves("SPT.9")
     def test_a_batch_that_is_replayed_reads_the_same(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         topic = typed_topic(kit, SMALL, partitions=1)
         send_rows(kit, topic, small(1, 2))
@@ -320,6 +335,7 @@ class TestStreams:
         run_available(kit.read_stream(**options).select("carrier", "delay"), second, tmp_path)
         assert first.rows == second.rows == [("c2", 2)]
 
+    @proves("SPT.10")
     def test_it_fails_where_that_is_asked_for(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         topic = typed_topic(kit, SMALL)
         options = {"subscribe": topic, "startingOffsets": "earliest", "onSchemaChange": "fail"}
@@ -337,6 +353,7 @@ class TestStreams:
         run_available(kit.read_stream(**options), again, tmp_path)
         assert again.rows == [("c2", None, "B4")]
 
+    @proves("SPT.11")
     def test_what_its_columns_cannot_hold_ends_it_and_a_restart_goes_on(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         topic = typed_topic(kit, SMALL, partitions=1)
         options = {"subscribe": topic, "startingOffsets": "earliest"}
@@ -352,6 +369,7 @@ class TestStreams:
         run_available(kit.read_stream(**options), again, tmp_path)
         assert again.rows == [(f"c{2**40}", 2**40)]
 
+    @proves("SPT.11")
     @pytest.mark.parametrize("change", [loosen_column, drop_column])
     def test_null_values_where_there_were_none_end_it(self, kit: Kit, tmp_path: pathlib.Path, change: Any) -> None:
         topic = typed_topic(kit, schema_from_ddl("carrier string, delay int NOT NULL"), partitions=1)
@@ -364,6 +382,7 @@ class TestStreams:
         ):
             run_available(frame, Rows(), tmp_path)
 
+    @proves("SPT.8")
     def test_a_topic_that_begins_to_match_has_the_same_columns(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         first, name = typed_topic(kit, SMALL), kit.new_name()
         options = {"subscribePattern": f"{first}|{name}", "startingOffsets": "earliest"}
@@ -376,6 +395,7 @@ class TestStreams:
             query.awaitTermination(40)
 
 
+@proves("SPT.12")
 def test_a_consumer_that_is_kept_reads_topics_with_and_without_a_schema(kit: Kit) -> None:
     """Driven in this process, as in a worker that serves several queries."""
     typed, plain = typed_topic(kit, SMALL, partitions=1), kit.topic()
@@ -418,6 +438,7 @@ def received(kit: Kit, **options: str) -> tuple[int, int]:
     return rows, size
 
 
+@proves("SPT.2")
 def test_only_the_chosen_columns_travel(kit: Kit) -> None:
     names = [f"c{number}" for number in range(20)]
     topic = typed_topic(kit, schema_from_ddl(", ".join(f"{name} string" for name in names)), partitions=1)

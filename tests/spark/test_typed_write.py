@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from minilog import schema_from_ddl
+from tests.rules import proves
 from tests.spark.kit import Kit, finish, forget_from
 from tests.spark.typed_kit import DDL, flights, send_rows, texts, typed_topic
 
@@ -35,6 +36,7 @@ def sql(kit: Kit, text: str) -> DataFrame:
 
 
 class TestRows:
+    @proves("SPY.1")
     def test_all_types_go_there_and_back(self, kit: Kit) -> None:
         source, sink = typed_topic(kit), typed_topic(kit)
         send_rows(kit, source, flights(0, 100), batches=3)
@@ -43,6 +45,7 @@ class TestRows:
         found = kit.read(subscribe=sink, metadata="true").collect()
         assert all((row._key, row._timestamp) == (row.carrier.encode(), row.at) for row in found)
 
+    @proves("SPY.1")
     def test_they_are_matched_by_name_and_what_is_not_there_is_null(self, kit: Kit) -> None:
         topic = typed_topic(kit, SMALL)
         write(kit, sql(kit, "1L AS delay, 'UA' AS carrier"), topic)
@@ -63,6 +66,7 @@ class TestRows:
         ]
         assert "1e+39 in row 0 does not fit" in refused(kit, sql(kit, "1e39D f"), topic)
 
+    @proves("SPY.1")
     @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
     def test_an_instant_is_the_same_in_every_zone(self, kit: Kit, zone: str) -> None:
         topic = typed_topic(kit, schema_from_ddl("at timestamp, local timestamp_ntz"))
@@ -77,6 +81,7 @@ class TestRows:
             (1714564800000001, "2024-05-01 12:00:00")
         ]
 
+    @proves("SPY.2")
     @pytest.mark.parametrize(
         ("rows", "message"),
         [
@@ -93,12 +98,14 @@ class TestRows:
         assert message in refused(kit, sql(kit, rows), topic)
         assert kit.read(subscribe=topic).count() == 0
 
+    @proves("SPY.2")
     def test_one_row_of_many_tasks_keeps_all_of_them_out(self, kit: Kit) -> None:
         topic = typed_topic(kit, SMALL)
         frame = kit.spark.range(0, 100, 1, 4).selectExpr("'UA' carrier", "if(id = 80, 1L << 40, id) delay")
         assert "column 'delay' is int, and 1099511627776 in row 5 does not fit" in refused(kit, frame, topic)
         assert kit.read(subscribe=topic).count() == 0
 
+    @proves("SPY.2")
     def test_how_many_rows_do_not_fit_is_told(self, kit: Kit) -> None:
         topic = typed_topic(kit, SMALL)
         frame = kit.spark.range(0, 100, 1, 1).selectExpr("'UA' carrier", "id + 2147483600 delay")
@@ -107,6 +114,7 @@ class TestRows:
 
 
 class TestSchemas:
+    @proves("SPY.4")
     def test_merge_schema_adds_and_widens_first(self, kit: Kit) -> None:
         topic = typed_topic(kit, SMALL)
         write(kit, sql(kit, "'UA' carrier, 1 delay"), topic)
@@ -125,12 +133,14 @@ class TestSchemas:
             "Row(carrier='UA', delay=1, note=None, place=None)",
         ]
 
+    @proves("SPY.4")
     def test_what_cannot_evolve_is_refused(self, kit: Kit) -> None:
         topic = typed_topic(kit, SMALL)
         message = refused(kit, sql(kit, "'AA' carrier, 'late' delay"), topic, mergeSchema=True)
         assert "column 'delay' cannot become string from int" in message
         assert "topic '" in refused(kit, sql(kit, "'a' value"), kit.topic(), mergeSchema=True)
 
+    @proves("SPY.5")
     def test_create_topic_makes_it_of_the_columns(self, kit: Kit) -> None:
         source, sink = typed_topic(kit), kit.new_name()
         send_rows(kit, source, flights(0, 60))
@@ -217,6 +227,7 @@ class TestSchemas:
             "Row(id=2, n=None, s=None, t=Row(x=1))",
         ]
 
+    @proves("SPY.5")
     @pytest.mark.parametrize(
         ("options", "message"),
         [
@@ -249,6 +260,7 @@ class TestStreams:
         finish(query)
         return query
 
+    @proves("SPY.3")
     def test_rows_are_written_exactly_once_over_restarts(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = typed_topic(kit), typed_topic(kit)
         send_rows(kit, source, flights(0, 25), batches=5)
@@ -261,6 +273,7 @@ class TestStreams:
         listing = kit.admin.describe_transaction(f"spark-{query.id}").listing
         assert (listing.last_committed_generation or 0) >= 5
 
+    @proves("SPY.3")
     def test_a_row_that_does_not_fit_ends_it_and_leaves_nothing_of_its_batch(
         self, kit: Kit, tmp_path: pathlib.Path
     ) -> None:

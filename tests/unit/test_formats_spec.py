@@ -23,6 +23,9 @@ from minilog.v1 import (
     security_pb2,
 )
 from minilog_broker.cli.app import tree
+from tests.rules import proves
+
+pytestmark = proves("DOC.3")
 
 DOCUMENTS = pathlib.Path(__file__).parents[2] / "docs"
 FORMATS = (DOCUMENTS / "spec" / "formats.md").read_text()

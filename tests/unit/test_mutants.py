@@ -9,21 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS
-from tests.unit.quorum.mutants import MUTANTS as QUORUM_MUTANTS
-from tests.unit.replication import mutants as replication
-from tests.unit.replication.small_model_mutants import MUTANTS as SMALL_MUTANTS
+from tests.rules.table import HISTORIES, QUORUM, SIMULATION, SMALL_MODEL
 
 _P = inspect.Parameter
-_REPLICATION = replication.MUTANTS | replication.READ_MUTANTS | replication.ROT_MUTANTS
-_SMALL = {name: make for name, (make, _) in SMALL_MUTANTS.items()}
 ALL = {
     f"{where}: {name}": make
     for where, table in (
-        ("simulation", MUTANTS),
-        ("quorum", QUORUM_MUTANTS),
-        ("replication", _REPLICATION),
-        ("small model", _SMALL),
+        ("simulation", SIMULATION),
+        ("quorum", QUORUM),
+        ("replication", HISTORIES),
+        ("small model", SMALL_MODEL),
     )
     for name, make in table.items()
 }

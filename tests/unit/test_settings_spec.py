@@ -15,6 +15,9 @@ from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server import config as broker_config
 from minilog_broker.server.ingress import request_limits
+from tests.rules import proves
+
+pytestmark = proves("DOC.1", "MD.27")
 
 ROOT = pathlib.Path(__file__).parents[2]
 SETTINGS = (ROOT / "docs/reference/settings.md").read_text()

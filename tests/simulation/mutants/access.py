@@ -22,7 +22,7 @@ from minilog_broker.server.ingress.client_gate import ClientGate
 from minilog_broker.server.ingress.client_stream import ClientStream
 from minilog_broker.server.ingress.throttle import Throttle
 from minilog_broker.server.services import security_service
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def streams_outlive_their_rules() -> Patches:

@@ -12,7 +12,7 @@ from minilog_broker.controller.controller_effects import ControllerAnswer
 from minilog_broker.controller.security import Security
 from minilog_broker.controller.topic_schemas import evolved_schemas
 from minilog_broker.storage.data_directory import DataDirectory
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 _OF_OPERATORS = (
     admin_pb2.CreateTopicsResponse,

@@ -8,7 +8,7 @@ from minilog.errors import MinilogError, NotLeaderOrFollower
 from minilog.producer import sender as sender_module
 from minilog.producer.sender import Sender
 from minilog_broker.replication.leader.produce import ProduceHandler
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def unknown_reported_as_failed() -> Patches:

@@ -25,7 +25,7 @@ from minilog_broker.storage.compaction_point import CompactionPoint, CopyCompact
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def _begin_at_once(self: Log, point: CompactionPoint, snapshot_offset: int, snapshot: bytes) -> None:

@@ -22,7 +22,7 @@ from minilog_broker.controller.preferred import PreferredLeaders
 from minilog_broker.controller.retirement import Retirement
 from minilog_broker.controller.topics import Topics
 from minilog_broker.replication.partition_state import PartitionState
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def answers_before_it_is_committed() -> Patches:

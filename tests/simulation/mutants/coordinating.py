@@ -11,7 +11,7 @@ from minilog_broker.coordinators.transactions import enlisting
 from minilog_broker.coordinators.transactions.clocks import Clocks
 from minilog_broker.coordinators.transactions.commits import WaitingCommits
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def answered_when_decided() -> Patches:

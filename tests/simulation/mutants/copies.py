@@ -26,7 +26,7 @@ from minilog_broker.replication.rules.divergence import (
 )
 from minilog_broker.replication.rules.in_sync import known_log_start
 from minilog_broker.storage import transactions
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def high_watermark_at_min_members() -> Patches:

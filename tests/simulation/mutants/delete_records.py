@@ -12,7 +12,7 @@ from minilog_broker.replication.rules import check_position, in_sync
 from minilog_broker.replication.sessions.source import PositionAnswer
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def answered_before_the_others_have_it() -> Patches:

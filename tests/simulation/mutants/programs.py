@@ -17,7 +17,7 @@ from minilog.producer.lane import Lane, sequence_after
 from minilog.producer.outcomes import unknown
 from minilog.producer.sender import Sender
 from minilog.typed.reader import TypedReader
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 # -- producers
 

@@ -34,7 +34,7 @@ from minilog_broker.replication.leader import partition
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.rules.divergence import EpochEnds
 from minilog_broker.replication.stable_offsets import Known, StableOffset, stable_offset
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def leased_up_to_the_high_watermark() -> Patches:

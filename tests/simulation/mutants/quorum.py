@@ -24,7 +24,7 @@ from minilog_broker.quorum.voters import VoterKey, VoterSet
 from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.rules.own_delay import own_delay_ms
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def vote_answered_before_it_is_written() -> Patches:

@@ -15,7 +15,7 @@ from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.transactions import PartitionTransactions
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def rolled_segment_not_synced() -> Patches:

@@ -38,7 +38,8 @@ from minilog_broker.storage.batch_scan import SCAN_CHUNK_BYTES, _valid_batch, _W
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Recovery
 from minilog_broker.storage.settings import LogSettings
-from tests.simulation.mutants.replication import Patches, joins_without_a_session, late_ticks_excuse_for_a_full_period
+from tests.rules import Patches
+from tests.simulation.mutants.replication import joins_without_a_session, late_ticks_excuse_for_a_full_period
 
 _ALIGNMENT_BYTES = 8  # of batches in a segment
 

@@ -28,9 +28,7 @@ from minilog_broker.replication.sessions import session
 from minilog_broker.replication.sessions.session import ServedSession, SubscriptionState
 from minilog_broker.replication.sessions.source import PositionAnswer, Refuse, SendRuns
 from minilog_broker.storage.producer_state import ProducerState
-
-Patches = list[tuple[Any, str, Any]]
-
+from tests.rules import Patches
 
 # -- 1, 3, 9: what followers append and cut
 

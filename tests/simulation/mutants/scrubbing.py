@@ -9,7 +9,7 @@ from minilog_broker.replication.replica_effects import RecoverLog
 from minilog_broker.replication.rules.scrub import Comparison
 from minilog_broker.server.shells import scrub
 from minilog_broker.storage import range_digest
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def checksums_are_not_looked_at() -> Patches:

@@ -18,8 +18,8 @@ from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.running_config import Kept, RunningConfig
 from minilog_broker.server.shells.controller_shell import default_topic_config
+from tests.rules import Patches
 from tests.simulation.machines.loop import PROCESS, Process
-from tests.simulation.mutants.replication import Patches
 
 
 def own_default_counts() -> Patches:

@@ -13,7 +13,7 @@ from minilog_broker.coordinators.groups.assignors import ASSIGNORS, Assignment, 
 from minilog_broker.coordinators.groups.members import Members
 from minilog_broker.coordinators.groups.presences import Speaker
 from minilog_broker.coordinators.groups.records import GroupChange
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def given_before_given_back() -> Patches:

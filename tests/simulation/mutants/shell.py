@@ -25,7 +25,7 @@ from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.server.shells.session_reads import SessionReads
 from minilog_broker.storage.run_reads import read_run
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 # -- who waits for the disk
 

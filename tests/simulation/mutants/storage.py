@@ -22,7 +22,7 @@ from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding, Recovered, Recovery
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 from tests.world.disk import MemoryDisk
 
 

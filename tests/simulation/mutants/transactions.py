@@ -14,7 +14,7 @@ from minilog_broker.replication.leader.produce import ProduceHandler
 from minilog_broker.replication.leader.transaction_markers import TransactionMarkers
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.storage.transactions import PartitionTransactions
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 # -- 12, 15: what a coordinator takes for committed
 

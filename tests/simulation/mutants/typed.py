@@ -21,7 +21,7 @@ from minilog_broker.controller import topic_schemas
 from minilog_broker.replication.leader import produce, typed_validation
 from minilog_broker.replication.sessions import scanner as cutting
 from minilog_broker.replication.sessions.scanner import Scanner
-from tests.simulation.mutants.replication import Patches
+from tests.rules import Patches
 
 
 def pending_is_the_latest() -> Patches:

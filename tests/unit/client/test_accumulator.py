@@ -14,6 +14,7 @@ from minilog.net.metadata_cache import MetadataCache
 from minilog.partition_key import PartitionKey
 from minilog.producer.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Taken
 from minilog.producer.arguments import cut_columns
+from tests.rules import proves
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 
 CACHE = MetadataCache()
@@ -148,6 +149,7 @@ def test_closed_takes_nothing() -> None:
         append(to, b"a")
 
 
+@proves("SPF.34")
 def test_arrow_batches_are_cut_to_batch_size_and_lose_nothing() -> None:
     to = accumulator(batch_size=10_000)
     columns = pa.RecordBatch.from_pydict({"value": [b"%06d" % number * 10 for number in range(2000)]})
@@ -157,6 +159,7 @@ def test_arrow_batches_are_cut_to_batch_size_and_lose_nothing() -> None:
     assert pa.Table.from_batches([rows for _, rows in parts]).equals(pa.Table.from_batches([columns]))
 
 
+@proves("SPF.34")
 def test_batch_size_says_where_to_cut_and_not_what_is_too_large() -> None:
     """What is too large says max.message.bytes, of which only the leader knows the value of now."""
     to = accumulator(batch_size=10_000)

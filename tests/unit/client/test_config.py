@@ -10,6 +10,9 @@ import minilog
 import minilog.aio
 from minilog.config import parse_config
 from minilog.errors import InvalidConfig
+from tests.rules import proves
+
+pytestmark = proves("DOC.2")
 
 SERVERS = {"bootstrap.servers": "127.0.0.1:9092"}
 

@@ -21,6 +21,7 @@ from minilog.groups.messages import Committed
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, data_pb2
+from tests.rules import proves
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers, LeaderLog
 from tests.unit.client.consuming import Consuming, fill
 
@@ -306,6 +307,7 @@ def test_out_of_range_follows_the_reset(reset: str, expected: list[int]) -> None
     assert offsets(cluster) == expected
 
 
+@proves("DEL.7")
 def test_out_of_range_at_one_leader_reads_nothing_again_at_the_next_whose_log_starts_lower() -> None:
     cluster = reading(3, 2, auto_offset_reset="earliest")
     cluster.push(limit=1)

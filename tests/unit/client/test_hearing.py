@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from minilog.admin.hearing import hearing
 from minilog.v1 import metadata_pb2
+from tests.rules import proves
+
+pytestmark = proves("MD.11")
 
 RUNNING, FENCED = metadata_pb2.BROKER_STATE_RUNNING, metadata_pb2.BROKER_STATE_FENCED
 CHANGED_AT = 100

@@ -14,6 +14,9 @@ from minilog.groups.member import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
+from tests.rules import proves
+
+pytestmark = proves("CO.9", "CO.12")
 
 SESSION_MS = 45_000
 

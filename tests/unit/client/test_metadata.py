@@ -18,7 +18,10 @@ from minilog.net.offsets_query import OffsetsQuery, offset_of
 from minilog.partition_key import PartitionKey
 from minilog.types import SizesFrom, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
+from tests.rules import proves
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
+
+pytestmark = proves("MD.24", "SPT.2")
 
 KEY = PartitionKey(TOPIC_ID, 0)
 P0 = TopicPartition(TOPIC, 0)

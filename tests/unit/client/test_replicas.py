@@ -7,8 +7,11 @@ import pytest
 from minilog.errors import OffsetOutOfRange, UnknownTopicId
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2
+from tests.rules import proves
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 from tests.unit.client.consuming import Consuming, fill
+
+pytestmark = proves("HW.10")
 
 P0 = TopicPartition(TOPIC, 0)
 RACKS = {1: "a", 2: "b", 3: "c"}

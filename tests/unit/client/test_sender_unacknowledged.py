@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from minilog.errors import NotLeaderOrFollower
 from minilog.v1 import common_pb2
+from tests.rules import proves
 from tests.unit.client.brokers import Brokers
 from tests.unit.client.producing import Producing
+
+pytestmark = proves("PR.1")
 
 
 def unasked() -> Producing:

@@ -29,6 +29,9 @@ from minilog.partition_key import PartitionKey
 from minilog.producer.producer_effects import messages
 from minilog.types import TopicPartition
 from minilog.v1 import admin_pb2, common_pb2, data_pb2, metadata_pb2, typed_pb2
+from tests.rules import proves
+
+pytestmark = proves("SE.19")
 
 WHO = common_pb2.ClientIdentity(client_id="test")
 TOPIC, TOPIC_ID = "wide", b"w" * 16

@@ -32,6 +32,9 @@ from minilog.transactions.messages import (
     outcome_of,
 )
 from minilog.v1 import coordinator_pb2
+from tests.rules import proves
+
+pytestmark = proves("SPS.6")
 
 ATTEMPT = Attempt("spark-q", 7, b"attempt", b"run")
 COMMITTED, BECOMING_VISIBLE = TransactionOutcome.COMMITTED, TransactionOutcome.BECOMING_VISIBLE
@@ -103,6 +106,7 @@ class TestEnd:
         assert ending.answered(BECOMING_VISIBLE) is None
         assert ending.out_of_time(1_000) is BECOMING_VISIBLE
 
+    @proves("SPS.19")
     @pytest.mark.parametrize("error", [UnknownOutcome("lost"), RequestTimedOut("not replicated")])
     def test_an_answer_that_is_lost_is_asked_for_again_and_then_unknown(self, error: MinilogError) -> None:
         ending = Ending(ATTEMPT)

@@ -12,11 +12,15 @@ from minilog.net.metadata_cache import MetadataCache
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 from minilog.versions import FIRST, PROTOCOL, VersionRange, check_protocol, range_from_wire
+from tests.rules import proves
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 from tests.unit.client.consuming import Consuming, fill
 from tests.unit.record_batch.batches import of_a_later_version, patched
 
+pytestmark = proves("DK.2")
 
+
+@proves("DK.3")
 @pytest.mark.parametrize(
     ("own", "other", "too_old"),
     [

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog_broker.console.shown_bytes import HEX_BYTES, JSON_BYTES, SHOWN_BYTES, Form, _beginning, shown_bytes
+from tests.rules import proves
+
+pytestmark = proves("CON.3")
 
 
 def test_null_is_told_from_nothing() -> None:

@@ -15,7 +15,10 @@ from minilog_broker.console.forms import MAX_FORM_BYTES
 from minilog_broker.console.sessions import form_token
 from minilog_broker.console.settings import console_settings
 from minilog_broker.console.web import MAX_QUERY_CHARACTERS, PAGES, Console
+from tests.rules import proves
 from tests.unit.console.asking import Answer, ask
+
+pytestmark = proves("CON.3", "CON.6")
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "request.timeout.ms": "300"}
 CLOSED = {**NOBODY, "security.protocol": "SASL_SSL"}
@@ -50,6 +53,7 @@ def form_token_of(answer: Answer) -> str:
     return match[1]
 
 
+@proves("CON.1")
 def test_a_stranger_gets_the_login_on_each_route_and_nothing_else() -> None:
     async def test(app: ASGIApp) -> None:
         for route in [*ROUTES, "/nothing-there"]:

@@ -15,7 +15,10 @@ from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import OPERATIONS_LEVEL, SECURITY_LEVEL
 from minilog_broker.storage.snapshot_id import SnapshotId
+from tests.rules import proves
 from tests.unit.controller.cluster import DEFAULTS, ControllerCluster, error_of
+
+pytestmark = proves("MD.27")
 
 LAG, RETENTION = "replica.lag.time.max.ms", "retention.ms"
 

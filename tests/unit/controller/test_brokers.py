@@ -15,6 +15,7 @@ from minilog.errors import (
 from minilog_broker.controller.controller_effects import PartitionWaits, ProbeBroker, UncleanElection
 from minilog_broker.controller.leaderless import LASTS_MS
 from minilog_broker.replication.partition_state import NO_LEADER
+from tests.rules import proves
 from tests.unit.controller.cluster import (
     DEFAULTS,
     DOUBTFUL,
@@ -46,12 +47,14 @@ def test_the_broker_epoch_is_the_offset_of_the_registration(cluster: ControllerC
     assert response.cluster_id == "the-cluster"
 
 
+@proves("MD.39")
 def test_a_new_life_is_fenced_until_it_has_replayed_its_own_registration(cluster: ControllerCluster) -> None:
     epoch = cluster.register(4).broker_epoch
     assert cluster.heartbeat(4, metadata_offset=epoch).fenced
     assert not cluster.heartbeat(4, metadata_offset=epoch + 1).fenced
 
 
+@proves("MD.38")
 def test_a_registration_ends_the_former_life_and_elects_under_a_higher_leader_epoch(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 2)
     before = cluster.state(key)
@@ -61,6 +64,7 @@ def test_a_registration_ends_the_former_life_and_elects_under_a_higher_leader_ep
     assert after.leader_epoch == before.leader_epoch + 1
 
 
+@proves("MD.38")
 def test_a_sole_replica_is_led_again_by_its_broker_in_a_new_epoch_and_a_new_life(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 2, replicas=1)
     before = cluster.state(key)
@@ -72,6 +76,7 @@ def test_a_sole_replica_is_led_again_by_its_broker_in_a_new_epoch_and_a_new_life
     assert after.leader_epoch > before.leader_epoch
 
 
+@proves("MD.41")
 def test_an_unclean_registration_leaves_every_isr_with_another_member_and_a_doubtful_copy_all_eligibility(
     cluster: ControllerCluster,
 ) -> None:
@@ -137,18 +142,21 @@ def test_a_mark_is_over_when_the_life_that_came_with_it_was_let_in(cluster: Cont
     assert cluster.state(key).eligible_leaders == (), "it has written since: the disk is an older one"
 
 
+@proves("MD.41")
 def test_the_only_member_stays_after_an_unclean_start_and_leads_under_fsync(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 2, replicas=1)
     cluster.restart(2, boot="another boot")
     assert (cluster.state(key).leader_id, cluster.state(key).in_sync_replicas) == (2, (2,))
 
 
+@proves("MD.41")
 def test_the_only_member_whose_copy_is_doubtful_waits_for_another_or_an_operator(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 2, replicas=1)
     cluster.restart(2, found={key: DOUBTFUL})
     assert (cluster.state(key).in_sync_replicas, cluster.state(key).leader_id) == ((2,), NO_LEADER)
 
 
+@proves("MD.41")
 def test_what_the_broker_says_of_its_former_life_counts_and_not_the_settings_of_today() -> None:
     cluster = ControllerCluster(defaults=OS)
     cluster.start_all(3)
@@ -157,6 +165,7 @@ def test_what_the_broker_says_of_its_former_life_counts_and_not_the_settings_of_
     assert cluster.state(key).leader_id == 2
 
 
+@proves("MD.44")
 def test_a_damaged_replica_is_taken_out_before_any_election(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 2)
     cluster.register(2, clean=cluster.epoch(2), damaged=[key])
@@ -184,6 +193,7 @@ def told_after(cluster: ControllerCluster, ms: float) -> list[PartitionWaits]:
     return [effect for effect in cluster.effects if isinstance(effect, PartitionWaits)]
 
 
+@proves("MD.44")
 def test_a_partition_whose_only_member_is_damaged_waits_loudly_for_another(cluster: ControllerCluster) -> None:
     key = cluster.created()
     for broker_id in (3, 2, 1):
@@ -251,6 +261,7 @@ def test_a_damaged_replica_is_whole_again_when_it_has_joined_the_isr(cluster: Co
     assert set(cluster.state(key).in_sync_replicas) == {1, 2, 3}
 
 
+@proves("MD.40")
 def test_another_data_directory_under_the_same_id_is_refused_while_the_first_is_alive(
     cluster: ControllerCluster,
 ) -> None:
@@ -261,6 +272,7 @@ def test_another_data_directory_under_the_same_id_is_refused_while_the_first_is_
     assert cluster.records == before
 
 
+@proves("MD.40")
 def test_a_fenced_broker_that_is_still_heard_holds_its_id(cluster: ControllerCluster) -> None:
     cluster.fence(2)
     cluster.heartbeat(2, metadata_offset=0)
@@ -284,12 +296,14 @@ def test_a_broker_on_a_new_disk_has_lost_what_it_held(cluster: ControllerCluster
     assert cluster.state(key).leader_id == NO_LEADER
 
 
+@proves("MD.40")
 def test_the_same_directory_replaces_the_old_life_at_once(cluster: ControllerCluster) -> None:
     former = cluster.epoch(2)
     assert error_of(cluster.register(2)) is None
     assert isinstance(error_of(cluster.heartbeat(2, epoch=former)), StaleBrokerEpoch)
 
 
+@proves("MD.14")
 def test_who_belongs_elsewhere_is_refused_in_one_sentence(cluster: ControllerCluster) -> None:
     assert isinstance(error_of(cluster.register(4, cluster_id="another")), InconsistentClusterId)
     assert isinstance(error_of(cluster.register(1, disk=9)), DuplicateBrokerRegistration)
@@ -313,6 +327,7 @@ def test_a_life_that_refuses_connections_and_is_heard_again_is_not_taken_for_dea
     assert cluster.image.brokers[2].fenced, "of another life it is believed"
 
 
+@proves("MD.36")
 def test_silence_fences_after_the_session_timeout(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 2)
     before = cluster.state(key).leader_epoch
@@ -335,6 +350,7 @@ def test_a_broker_that_is_heard_is_not_fenced(cluster: ControllerCluster) -> Non
     assert not any(broker.fenced for broker in cluster.image.brokers.values())
 
 
+@proves("MD.37")
 def test_what_the_controller_stood_still_itself_is_nobody_elses_silence(cluster: ControllerCluster) -> None:
     cluster.now_ms += 60_000
     cluster.controller.tick(cluster.now_ms, cluster.wall_ms)
@@ -345,6 +361,7 @@ def test_what_the_controller_stood_still_itself_is_nobody_elses_silence(cluster:
     assert all(broker.fenced for broker in cluster.image.brokers.values())
 
 
+@proves("MD.37")
 def test_a_controller_that_is_late_now_and_then_fences_who_is_silent(cluster: ControllerCluster) -> None:
     began_ms, stall_ms = cluster.now_ms, SESSION_TIMEOUT_MS * 0.3
     while not cluster.image.brokers[3].fenced and cluster.now_ms < began_ms + 10 * SESSION_TIMEOUT_MS:
@@ -358,6 +375,7 @@ def test_a_controller_that_is_late_now_and_then_fences_who_is_silent(cluster: Co
     assert cluster.now_ms - began_ms < 4 * SESSION_TIMEOUT_MS, "of each period it slept three fifths"
 
 
+@proves("MD.37")
 def test_a_new_controller_gives_everybody_a_full_period(cluster: ControllerCluster) -> None:
     cluster.now_ms += 10_000
     cluster.controller.deactivate(-1)
@@ -379,6 +397,7 @@ def test_the_controller_before_was_silent_already_by_a_third_of_its_time_out_at_
     assert [broker.broker_id for broker in cluster.image.brokers.values() if broker.fenced] == [2]
 
 
+@proves("MD.36")
 def test_a_killed_process_is_fenced_at_once(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 2)
     cluster.controller.heartbeat_stream_broken(2, cluster.epoch(2), cluster.now_ms)
@@ -391,6 +410,7 @@ def test_a_killed_process_is_fenced_at_once(cluster: ControllerCluster) -> None:
     assert cluster.state(key).leader_id != 2
 
 
+@proves("MD.36")
 def test_a_broker_heard_since_the_probe_is_not_fenced_by_it(cluster: ControllerCluster) -> None:
     cluster.controller.heartbeat_stream_broken(2, cluster.epoch(2), cluster.now_ms)
     cluster.heartbeat(2)
@@ -419,6 +439,7 @@ def test_the_last_member_of_an_isr_stays_when_it_is_fenced_and_leads_again_when_
     assert cluster.state(key).leader_id == 1
 
 
+@proves("MD.45")
 def test_members_that_leave_below_min_stay_eligible_until_the_isr_is_back_at_min(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 1)
     cluster.fence(3)
@@ -430,6 +451,7 @@ def test_members_that_leave_below_min_stay_eligible_until_the_isr_is_back_at_min
     assert cluster.state(key).eligible_leaders == ()
 
 
+@proves("MD.54")
 def test_unclean_election_only_where_it_is_configured_and_counted(cluster: ControllerCluster) -> None:
     plain, unclean = cluster.created("plain"), cluster.created("any", unclean_leader_election_enable="true")
     for broker_id in (2, 3):
@@ -445,6 +467,7 @@ def test_unclean_election_only_where_it_is_configured_and_counted(cluster: Contr
     assert [each.key for each in cluster.effects if isinstance(each, UncleanElection)] == [unclean]
 
 
+@proves("ISR.13")
 def test_a_heartbeat_is_answered_with_how_long_a_session_is_and_what_was_decided_by_then(
     cluster: ControllerCluster,
 ) -> None:

@@ -21,7 +21,10 @@ from minilog_broker.controller.topic_config import (
 )
 from minilog_broker.levels import KEYED_TOPICS_LEVEL
 from minilog_broker.replication.partition_state import MAX_INT64, CleanupPolicy
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of
+
+pytestmark = proves("MD.59")
 
 KEYED = schema_from_ddl("id int NOT NULL, name string", ["id"], None)
 KEYLESS = schema_from_ddl("id int, name string", [], None)

@@ -10,6 +10,7 @@ from minilog_broker.controller.controller_effects import ControllerAnswer, Probe
 from minilog_broker.levels import PROVEN_PRODUCERS_LEVEL
 from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.security.producer_proof import KEY_BYTES
+from tests.rules import proves
 from tests.unit.controller.cluster import CLUSTER_ID, SESSION_TIMEOUT_MS, ControllerCluster, directory_id, error_of
 
 
@@ -25,6 +26,7 @@ def create(cluster: ControllerCluster, ticket: str, name: str) -> None:
     cluster.controller.create_topics(ticket, request)
 
 
+@proves("MD.33")
 def test_every_answer_waits_for_its_commit(cluster: ControllerCluster) -> None:
     create(cluster, "first", "a")
     first_end = len(cluster.records)
@@ -42,6 +44,7 @@ def test_every_answer_waits_for_its_commit(cluster: ControllerCluster) -> None:
     ]
 
 
+@proves("MD.33")
 def test_an_answer_that_rests_on_what_is_not_committed_waits_for_it_too(cluster: ControllerCluster) -> None:
     create(cluster, "first", "a")
     create(cluster, "again", "a")
@@ -80,6 +83,7 @@ def test_decisions_rest_on_what_is_not_committed_yet(cluster: ControllerCluster)
     assert not beaten.fenced
 
 
+@proves("MD.33")
 def test_deposed_it_answers_that_it_is_not_the_controller_and_drops_what_was_not_committed(
     cluster: ControllerCluster,
 ) -> None:
@@ -171,6 +175,7 @@ def test_a_broker_is_told_which_end_of_the_log_has_its_block(cluster: Controller
     assert told.committed_end_offset == len(cluster.records) == cluster.image.end_offset
 
 
+@proves("PR.8")
 def test_the_first_block_of_level_4_brings_the_key_of_proofs_and_no_later_one(cluster: ControllerCluster) -> None:
     """Another key would end all producers that live; ids of before it have no proof."""
     assert not allocated(cluster)[1].producer_id_block.proof_key
@@ -186,6 +191,7 @@ def test_the_first_block_of_level_4_brings_the_key_of_proofs_and_no_later_one(cl
     assert cluster.image.producer_key == key
 
 
+@proves("PR.8")
 def test_a_key_that_was_not_committed_is_none(cluster: ControllerCluster) -> None:
     cluster.upgrade(PROVEN_PRODUCERS_LEVEL)
     request = peer_pb2.AllocateProducerIdsRequest(broker_id=2, broker_epoch=cluster.epoch(2))
@@ -205,6 +211,7 @@ def test_a_former_life_gets_no_producer_ids(cluster: ControllerCluster) -> None:
     assert isinstance(error_of(response), StaleBrokerEpoch)
 
 
+@proves("MD.47")
 def test_a_new_controller_probes_every_unfenced_broker_but_its_own(cluster: ControllerCluster) -> None:
     cluster.start(4)
     cluster.fence(3)
@@ -215,6 +222,7 @@ def test_a_new_controller_probes_every_unfenced_broker_but_its_own(cluster: Cont
     assert {(probe.host, probe.port) for probe in probes} == {("host2", 9092), ("host4", 9092)}
 
 
+@proves("MD.47")
 def test_a_broker_that_died_with_the_former_controller_is_fenced_at_once(cluster: ControllerCluster) -> None:
     cluster.created()
     cluster.fail_over()
@@ -232,6 +240,7 @@ def test_a_broker_that_was_heard_by_the_new_controller_outlives_its_probe(cluste
     assert not cluster.image.brokers[2].fenced
 
 
+@proves("MD.47")
 def test_a_new_controller_gives_those_that_do_not_refuse_a_full_period(cluster: ControllerCluster) -> None:
     cluster.advance(SESSION_TIMEOUT_MS * 0.9)
     cluster.fail_over()
@@ -241,6 +250,7 @@ def test_a_new_controller_gives_those_that_do_not_refuse_a_full_period(cluster: 
     assert all(broker.fenced for broker in cluster.image.brokers.values())
 
 
+@proves("MD.48")
 def test_deposed_in_between_it_drops_the_decision_and_all_that_wait(cluster: ControllerCluster) -> None:
     create(cluster, "waiting", "a")
     cluster.appends_left = 0
@@ -259,6 +269,7 @@ def test_deposed_in_between_it_drops_the_decision_and_all_that_wait(cluster: Con
     assert cluster.image.topics == {}
 
 
+@proves("MD.48")
 def test_deposed_in_between_no_topic_of_the_request_is_promised(cluster: ControllerCluster) -> None:
     cluster.appends_left = 1
     request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=name) for name in ("a", "b", "c")])
@@ -270,6 +281,7 @@ def test_deposed_in_between_no_topic_of_the_request_is_promised(cluster: Control
     assert {result.topic_id for result in answer.message.results} == {b""}
 
 
+@proves("MD.48")
 def test_deposed_in_between_lives_of_brokers_are_answered_too(cluster: ControllerCluster) -> None:
     cluster.created()
     for ask in (lambda: cluster.heartbeat(2, wants_stop=True), lambda: cluster.register(4)):

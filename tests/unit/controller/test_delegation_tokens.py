@@ -25,7 +25,10 @@ from minilog_broker.controller.record_kinds import apply_record, records_of
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import SECURITY_LEVEL
 from minilog_broker.storage.snapshot_id import SnapshotId
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of
+
+pytestmark = proves("MD.28")
 
 ALICE, BOB, EVE = (Requester(f"User:{name}") for name in ("alice", "bob", "eve"))
 ADMIN = Requester("User:admin", may_all=True)

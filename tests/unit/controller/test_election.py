@@ -14,6 +14,9 @@ from minilog_broker.controller.election import (
     with_in_sync_replicas,
 )
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
+from tests.rules import proves
+
+pytestmark = proves("MD.1")
 
 KEY = PartitionKey(bytes(16), 0)
 REPLICAS = (3, 1, 2)  # not in the order of their ids: the order of the replicas is what counts
@@ -104,6 +107,7 @@ def test_every_departure_from_every_state_keeps_the_rules() -> None:
     assert count > 5_000
 
 
+@proves("MD.2")
 def test_who_could_lead_does_and_nobody_else_does_without_an_unclean_election() -> None:
     for before, given in itertools.product(all_states(), all_rules()):
         outcome = reconsider(before, given)
@@ -146,6 +150,7 @@ def test_an_eligible_leader_begins_with_itself_alone_and_the_former_isr_becomes_
     assert (after.leader_id, after.in_sync_replicas, after.eligible_leaders) == (2, (2,), (1,))
 
 
+@proves("MD.45")
 def test_all_that_leave_below_min_stay_eligible_whoever_left_before_does_not() -> None:
     first = depart(state((3, 1, 2), leader=3), 2, Departure.OUT, rules((3, 1))).state
     assert first.eligible_leaders == ()
@@ -171,6 +176,7 @@ def test_a_stopping_leader_stays_until_another_can_lead() -> None:
     assert reconsider(state((3, 1), leader=3), rules((3, 1), stopping=3)).state.leader_id == 1
 
 
+@proves("MD.7")
 def test_another_life_of_the_leader_is_another_leader_epoch() -> None:
     old_life = PartitionState(KEY, "t", REPLICAS, (3,), (), (), 3, 5, 8, leader_broker_epoch=29)
     after = reconsider(old_life, rules((3,))).state

@@ -9,7 +9,10 @@ from minilog.errors import IneligibleReplica
 from minilog.partition_key import PartitionKey
 from minilog.v1 import peer_pb2
 from minilog_broker.replication.partition_state import PartitionState
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of
+
+pytestmark = proves("DK.15")
 
 
 def beat(

@@ -17,7 +17,10 @@ from minilog.errors import IneligibleReplica
 from minilog.partition_key import PartitionKey
 from minilog_broker.controller.controller_effects import UncleanElection
 from minilog_broker.replication.partition_state import NO_LEADER
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of
+
+pytestmark = proves("MD.1", "MD.2", "MD.3", "MD.7", "MD.50", "MD.52", "MD.60")
 
 BROKERS = (1, 2, 3, 4)
 STEPS = 150

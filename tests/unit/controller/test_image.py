@@ -8,6 +8,7 @@ from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_decision, apply_record
 from minilog_broker.controller.topic_records import record_of, state_of
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster
 
 
@@ -21,6 +22,7 @@ def history() -> ControllerCluster:
     return cluster
 
 
+@proves("MD.6")
 def test_the_image_is_the_replay_of_the_log_however_it_is_cut() -> None:
     cluster = history()
     rng = random.Random(1)

@@ -17,6 +17,7 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, peer_pb2
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 
@@ -64,6 +65,7 @@ def test_a_proposal_of_who_does_not_lead_is_refused(cluster: ControllerCluster) 
     assert isinstance(error_of(cluster.propose(key, [1, 2, 3], proposer=stays)), FencedLeaderEpoch)
 
 
+@proves("MD.3")
 def test_a_proposal_of_another_partition_epoch_is_refused_and_told_the_state(cluster: ControllerCluster) -> None:
     key, leader, stays, _ = shrunk(cluster)
     answer = cluster.propose(key, [1, 2, 3], partition_epoch=0)
@@ -109,6 +111,7 @@ def test_a_replica_whose_disk_failed_may_not_join_in_this_life(cluster: Controll
     assert error_of(cluster.propose(key, [1, 2, 3])) is None
 
 
+@proves("ISR.4")
 @pytest.mark.parametrize("damaged", [False, True])
 def test_what_a_replica_that_is_out_said_before_it_went_offline_takes_it_in_by_no_controller(
     cluster: ControllerCluster, damaged: bool
@@ -127,6 +130,7 @@ def test_what_a_replica_that_is_out_said_before_it_went_offline_takes_it_in_by_n
     assert error_of(cluster.propose(key, [1, 2, 3])) is None, "its leader has heard it since"
 
 
+@proves("MD.1")
 def test_the_leader_is_in_every_isr_and_members_are_replicas_once_each(cluster: ControllerCluster) -> None:
     key, leader, stays, leaves = shrunk(cluster)
     for members in ([], [stays], [stays, leaves], [leader, leader], [leader, 9]):
@@ -140,6 +144,7 @@ def test_a_proposal_for_what_was_deleted_is_refused(cluster: ControllerCluster) 
     assert isinstance(error_of(cluster.propose(key, [1, 2, 3], proposer=leader)), UnknownTopicId)
 
 
+@proves("MD.46")
 def test_a_copy_of_a_proposal_that_was_refused_for_good_is_refused_whoever_decides_on_it(
     cluster: ControllerCluster,
 ) -> None:
@@ -158,6 +163,7 @@ def test_a_copy_of_a_proposal_that_was_refused_for_good_is_refused_whoever_decid
         assert error_of(cluster.propose(key, [1, 2, 3])) is None
 
 
+@proves("MD.46")
 def test_a_refusal_for_good_is_answered_when_it_is_committed(cluster: ControllerCluster) -> None:
     """Else a controller that is deposed and does not know it would make the leader go back."""
     key, leader, _, leaves = shrunk(cluster)

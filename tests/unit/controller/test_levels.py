@@ -12,7 +12,10 @@ from minilog_broker.controller.record_kinds import records_of
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import QUEUES_LEVEL, SECURITY_LEVEL, ClusterLevel
 from minilog_broker.storage.snapshot_id import SnapshotId
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of
+
+pytestmark = proves("MD.22")
 
 BOTH, OLD, NEW = VersionRange(1, 2), VersionRange(1, 1), VersionRange(2, 2)
 
@@ -125,6 +128,7 @@ def test_a_snapshot_begins_with_the_level_and_keeps_what_brokers_support() -> No
     assert other.level == 2
 
 
+@proves("MD.23")
 def test_a_host_label_waits_for_its_level() -> None:
     cluster = ControllerCluster()
     cluster.start_all(3)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minilog_broker.controller.placement import Site, place_replicas
+from tests.rules import proves
 
 RACKS = [
     {1: "a"},
@@ -100,6 +101,7 @@ def test_no_two_replicas_in_a_rack_while_another_is_free_and_all_on_different_br
             assert len(used) == min(factor, free)
 
 
+@proves("MD.23")
 @given(st.data(), clusters(), st.integers(1, 30), st.integers(0, 99))
 def test_without_host_labels_nothing_is_another(
     data: st.DataObject, sites: dict[int, Site], partitions: int, seed: int
@@ -112,6 +114,7 @@ def test_without_host_labels_nothing_is_another(
     assert place_replicas(alone, partitions, factor, random.Random(seed)) == before
 
 
+@proves("MD.23")
 @given(st.data(), clusters(), st.integers(1, 20), st.integers(0, 99))
 def test_racks_are_spread_over_as_before_and_hosts_as_far_as_that_allows(
     data: st.DataObject, sites: dict[int, Site], partitions: int, seed: int
@@ -152,6 +155,7 @@ def test_leaders_go_round_robin(data: st.DataObject, sites: dict[int, Site], rou
     assert Counter(replicas[0] for replicas in placed) == dict.fromkeys(sites, rounds)
 
 
+@proves("MD.23")
 @settings(max_examples=300)
 @given(st.data(), equal_clusters(), st.integers(1, 60), st.integers(0, 99))
 def test_equal_hosts_leave_the_brokers_as_evenly_loaded_as_before(

@@ -13,6 +13,7 @@ import pytest
 from minilog.partition_key import PartitionKey
 from minilog_broker.controller.torn_tails import PATIENCE_MS
 from minilog_broker.replication.partition_state import NO_LEADER
+from tests.rules import proves
 from tests.unit.controller.cluster import (
     CLOSED,
     DOUBTFUL,
@@ -24,6 +25,8 @@ from tests.unit.controller.cluster import (
     error_of,
     torn,
 )
+
+pytestmark = proves("MD.42")
 
 ALL = (1, 2, 3)
 EPOCH = 4
@@ -200,6 +203,7 @@ def test_eligible_leaders_are_none_again_when_somebody_leads_at_min() -> None:
     assert cluster.state(key).eligible_leaders == ()
 
 
+@proves("MD.45")
 def test_brokers_that_fall_silent_together_are_fenced_together() -> None:
     cluster, key = cut(min_in_sync=1)
     cluster.advance(2 * SESSION_TIMEOUT_MS)
@@ -218,6 +222,7 @@ def test_a_doubtful_copy_is_never_elected_while_others_may_come() -> None:
     assert cluster.state(key).leader_id == 3
 
 
+@proves("MD.43")
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_log_that_is_gone_is_no_copy_while_others_may_have_one(clean: bool) -> None:
     cluster = ControllerCluster()
@@ -232,6 +237,7 @@ def test_a_log_that_is_gone_is_no_copy_while_others_may_have_one(clean: bool) ->
     assert cluster.state(key).leader_id == eligible
 
 
+@proves("MD.43")
 def test_a_log_that_cannot_be_read_is_offline_and_counts_again_when_a_later_life_finds_it_whole() -> None:
     cluster = ControllerCluster()
     cluster.start_all(3)
@@ -248,6 +254,7 @@ def test_a_log_that_cannot_be_read_is_offline_and_counts_again_when_a_later_life
     assert cluster.state(key).leader_id == eligible
 
 
+@proves("MD.45")
 def test_a_leader_that_the_new_controller_has_not_heard_yet_leads_again_when_it_is() -> None:
     cluster, key = cut()
     leader = cluster.state(key).leader_id

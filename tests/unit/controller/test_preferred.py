@@ -8,7 +8,10 @@ import pytest
 
 from minilog.errors import PreferredLeaderNotAvailable, UnknownTopicOrPartition
 from minilog.partition_key import PartitionKey
+from tests.rules import proves
 from tests.unit.controller.cluster import IMBALANCE_CHECK_MS, ControllerCluster, error_of, led_by
+
+pytestmark = proves("MD.50")
 
 
 @pytest.fixture

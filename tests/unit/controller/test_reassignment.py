@@ -7,7 +7,10 @@ import pytest
 from minilog.errors import InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition
 from minilog.partition_key import PartitionKey
 from minilog.v1 import admin_pb2
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of
+
+pytestmark = proves("MD.52")
 
 
 @pytest.fixture
@@ -66,6 +69,7 @@ def test_it_is_done_when_all_of_the_target_are_in_the_isr_and_the_leader_moves_w
     assert key not in cluster.image.partitions_of_broker.get(1, ())
 
 
+@proves("MD.53")
 def test_a_replica_that_goes_takes_the_leader_epoch_with_it_though_the_leader_stays(cluster: ControllerCluster) -> None:
     """Else a leader that sees only that it went and came back would count what its deleted log had (mutant 8)."""
     key = on(cluster, 1, 2, 3)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from minilog_broker.controller.replayed import Replayed
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster
+
+pytestmark = proves("MD.11")
 
 LATE_MS = 3_000.0
 

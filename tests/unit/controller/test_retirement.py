@@ -22,8 +22,11 @@ from minilog_broker.controller.retirement import CHECK_MS, MAX_MOVES
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import OPERATIONS_LEVEL
 from minilog_broker.storage.snapshot_id import SnapshotId
+from tests.rules import proves
 from tests.unit.controller.cluster import SESSION_TIMEOUT_MS, ControllerCluster, error_of
 from tests.unit.controller.test_reassignment import join, on
+
+pytestmark = proves("MD.51")
 
 CORDON, UNCORDON, DECOMMISSION, FORGET = (
     admin_pb2.BROKER_CHANGE_CORDON,

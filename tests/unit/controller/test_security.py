@@ -39,7 +39,10 @@ from minilog_broker.controller.record_kinds import apply_decision, apply_record,
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import SECURITY_LEVEL
 from minilog_broker.storage.snapshot_id import SnapshotId
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of
+
+pytestmark = proves("MD.26")
 
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 NEW, EXISTING = security_pb2.USER_EXPECTATION_NEW, security_pb2.USER_EXPECTATION_EXISTING

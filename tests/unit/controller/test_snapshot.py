@@ -18,8 +18,11 @@ from minilog_broker.levels import PROVEN_PRODUCERS_LEVEL, SECURITY_LEVEL
 from minilog_broker.server.clients.snapshot_transfer import newest_snapshot
 from minilog_broker.storage.snapshot_files import SnapshotFiles
 from minilog_broker.storage.snapshot_id import SnapshotId
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("MD.31")
 
 
 def history() -> ControllerCluster:
@@ -45,6 +48,7 @@ def test_where_a_broker_stands_comes_back() -> None:
     assert loaded == image
 
 
+@proves("PR.8")
 def test_the_key_of_proofs_comes_back() -> None:
     """A broker that begins with a snapshot judges producer ids as those that replayed the log."""
     cluster = ControllerCluster()

@@ -9,7 +9,10 @@ import pytest
 
 from minilog_broker.controller.controller_effects import ProbeBroker
 from minilog_broker.replication.partition_state import NO_LEADER
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of, led_by
+
+pytestmark = proves("MD.55")
 
 
 @pytest.fixture
@@ -110,6 +113,7 @@ def test_a_stopping_broker_is_not_unfenced_and_gets_no_new_replicas(cluster: Con
     assert 3 not in cluster.state(key).replicas
 
 
+@proves("MD.58")
 def test_a_replica_whose_disk_failed_leaves_the_isr_and_its_partition_is_led_by_another(
     cluster: ControllerCluster,
 ) -> None:
@@ -123,6 +127,7 @@ def test_a_replica_whose_disk_failed_leaves_the_isr_and_its_partition_is_led_by_
     assert len(cluster.records) == records
 
 
+@proves("MD.58")
 def test_a_copy_behind_an_io_error_is_eligible_and_leads_when_a_later_life_finds_it_whole(
     cluster: ControllerCluster,
 ) -> None:
@@ -147,6 +152,7 @@ def test_a_copy_behind_an_io_error_is_not_eligible_any_more_when_a_later_life_fi
     assert (state.eligible_leaders, state.damaged_replicas) == ((), (2,))
 
 
+@proves("SE.21")
 def test_a_replica_found_damaged_cannot_be_elected_until_it_is_in_the_isr_again(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 2)
     cluster.heartbeat(2, damaged=[key])

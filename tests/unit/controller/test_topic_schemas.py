@@ -29,7 +29,10 @@ from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import COLUMN_COMMENTS_LEVEL, TYPED_TOPICS_LEVEL
 from minilog_broker.storage.snapshot_id import SnapshotId
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of
+
+pytestmark = proves("MD.25")
 
 FLIGHTS = schema_from_ddl(
     "carrier string NOT NULL, delay int, at timestamp, stops array<struct<airport: string>>", ["carrier"], "at"

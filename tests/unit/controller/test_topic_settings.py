@@ -14,7 +14,10 @@ from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.shells.controller_shell import default_topic_config
+from tests.rules import proves
 from tests.unit.controller.cluster import DEFAULTS, ControllerCluster, error_of
+
+pytestmark = proves("MD.56", "MD.57")
 
 OTHERWISE = replace(
     DEFAULTS,

@@ -32,7 +32,10 @@ from minilog_broker.controller.topic_config import (
 from minilog_broker.levels import SECURITY_LEVEL
 from minilog_broker.replication.partition_state import NO_LEADER, CleanupPolicy
 from minilog_broker.topic_names import check_topic_name
+from tests.rules import proves
 from tests.unit.controller.cluster import DEFAULTS, DOUBTFUL, ControllerCluster, error_of
+
+pytestmark = proves("MD.60")
 
 
 @pytest.fixture
@@ -79,6 +82,7 @@ def test_a_topic_has_all_its_replicas_in_sync_and_its_leaders_spread(cluster: Co
     assert all(state.leader_broker_epoch == cluster.epoch(state.leader_id) for state in states)
 
 
+@proves("MD.23")
 def test_replicas_are_spread_over_racks_and_then_over_hosts_when_topics_are_made_and_grow() -> None:
     """Racks a and b of two hosts, each with two brokers: a rack has two replicas of four, and a host one."""
     cluster = ControllerCluster()
@@ -245,6 +249,7 @@ def test_settings_are_set_and_unset(cluster: ControllerCluster) -> None:
     assert isinstance(error_of(cluster.alter("other", segment_ms="5")), UnknownTopicOrPartition)
 
 
+@proves("MD.45", "MD.57")
 def test_nobody_is_eligible_any_more_when_min_is_lowered_to_the_isr(cluster: ControllerCluster) -> None:
     key = cluster.created("t")
     cluster.fence(3)
@@ -296,6 +301,7 @@ def created_internal(cluster: ControllerCluster, name: str = "__groups") -> byte
     return response.topic_id
 
 
+@proves("CO.1")
 def test_an_internal_topic_has_what_makes_its_records_safe_whatever_the_defaults_are() -> None:
     weak = replace(DEFAULTS, min_in_sync_replicas=1, flush_on_append=False, unclean_leader_election=True)
     cluster = ControllerCluster(defaults=weak, voters=(1, 2, 3))
@@ -309,6 +315,7 @@ def test_an_internal_topic_has_what_makes_its_records_safe_whatever_the_defaults
     assert (config.retention_ms, config.retention_bytes) == (-1, -1)
 
 
+@proves("CO.1")
 def test_an_internal_topic_is_created_once_whoever_asks() -> None:
     cluster = ControllerCluster(voters=(1, 2, 3))
     cluster.start_all(3)
@@ -317,6 +324,7 @@ def test_an_internal_topic_is_created_once_whoever_asks() -> None:
     assert created_internal(cluster, "__transactions") != first
 
 
+@proves("CO.1")
 def test_an_internal_topic_waits_for_as_many_brokers_as_it_is_to_have_replicas() -> None:
     cluster = ControllerCluster(voters=(1, 2, 3))
     cluster.start_all(2)
@@ -343,6 +351,7 @@ def test_a_former_life_of_a_broker_creates_no_internal_topic(cluster: Controller
     assert isinstance(error_of(cluster.answer("late", peer_pb2.CreateInternalTopicResponse)), StaleBrokerEpoch)
 
 
+@proves("CO.2")
 def test_clients_neither_create_nor_change_nor_delete_internal_topics() -> None:
     cluster = ControllerCluster(voters=(1, 2, 3))
     cluster.start_all(3)
@@ -358,6 +367,7 @@ def test_clients_neither_create_nor_change_nor_delete_internal_topics() -> None:
         assert isinstance(error_of(result), InvalidTopic)
 
 
+@proves("CO.2")
 def test_leaders_and_replicas_of_internal_topics_are_moved_as_those_of_any_topic_but_not_below_two_replicas() -> None:
     cluster = ControllerCluster(voters=(1, 2, 3))
     cluster.start_all(4)

@@ -6,7 +6,10 @@ import pytest
 
 from minilog.errors import InvalidArgument, VotersNotReady
 from minilog.v1 import admin_pb2
+from tests.rules import proves
 from tests.unit.controller.cluster import SESSION_TIMEOUT_MS, ControllerCluster, directory_id, error_of
+
+pytestmark = proves("MD.49")
 
 
 @pytest.fixture

@@ -20,6 +20,9 @@ from minilog_broker.coordinators.groups.assignors import (
     range_assignor,
     uniform_assignor,
 )
+from tests.rules import proves
+
+pytestmark = proves("CO.13")
 
 TOPICS = tuple(bytes([number]) * 16 for number in range(1, 5))
 MEMBERS = [f"member-{number}" for number in range(8)]

@@ -13,6 +13,7 @@ from minilog.errors import (
     StaleGeneration,
 )
 from minilog.v1 import coordinator_pb2
+from tests.rules import proves
 from tests.unit.coordinators.cluster import error_of
 from tests.unit.coordinators.transacting import (
     ABORTED,
@@ -58,6 +59,7 @@ def test_markers_carry_the_last_sequences_that_the_winners_named() -> None:
     assert sorted(cluster.marked) == [(ORDERS_0, won, True, 41), (ORDERS_0, lost, False, -1), (ORDERS_1, won, True, -1)]
 
 
+@proves("SPS.19")
 def test_a_repeated_end_gets_the_same_answer_whoever_asks_and_decides_nothing() -> None:
     cluster = TransactionCalls()
     won = cluster.writer(ORDERS_0)
@@ -272,6 +274,7 @@ def test_a_transaction_without_a_sign_of_life_is_aborted_but_its_generation_is_n
     assert cluster.marks() == {(ORDERS_0, silent): False, (ORDERS_0, again): True}
 
 
+@proves("SPS.18")
 @pytest.mark.parametrize("sign", ["enlist", "register", "keep alive"])
 def test_the_clock_begins_anew_at_every_sign_of_life(sign: str) -> None:
     cluster = TransactionCalls()
@@ -325,6 +328,7 @@ def test_what_a_coordinator_stood_still_itself_is_nobody_elses_silence() -> None
     assert error_of(cluster.keep_alive(producer_id)) is None
 
 
+@proves("MD.37")
 def test_a_coordinator_that_is_late_now_and_then_times_out_who_is_silent() -> None:
     cluster = TransactionCalls()
     producer_id = cluster.writer(ORDERS_0)

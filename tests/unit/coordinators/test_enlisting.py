@@ -15,6 +15,7 @@ from minilog.errors import (
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.transactions import enlisting
+from tests.rules import proves
 from tests.unit.coordinators.cluster import error_of
 from tests.unit.coordinators.transacting import (
     ABORTED,
@@ -45,6 +46,7 @@ def test_each_writer_gets_a_producer_id_of_its_own() -> None:
     assert {(each.outcome, each.generation, each.producer_epoch) for each in responses} == {(ENLISTED, 0, 0)}
 
 
+@proves("SPS.11")
 def test_a_new_run_at_the_last_committed_generation_is_told_so_and_each_of_its_tasks_is() -> None:
     cluster = committed(generation=4)
     for task in range(3):
@@ -53,6 +55,7 @@ def test_a_new_run_at_the_last_committed_generation_is_told_so_and_each_of_its_t
     assert cluster.marks() == {(ORDERS_0, 100): True}
 
 
+@proves("CO.15", "SPS.13")
 def test_and_what_is_committed_whoever_coordinates_by_then_and_whatever_was_begun_since() -> None:
     cluster = TransactionCalls()
     held = coordinator_pb2.GenerationContents(rows=7, offsets_digest=b"digest")
@@ -64,6 +67,7 @@ def test_and_what_is_committed_whoever_coordinates_by_then_and_whatever_was_begu
     assert cluster.enlist(generation=4, attempt="b", run="r2").contents == held
 
 
+@proves("CO.15")
 def test_of_the_last_one_only_and_nothing_where_nothing_was_said() -> None:
     cluster = TransactionCalls()
     held = coordinator_pb2.GenerationContents(rows=7)
@@ -83,6 +87,7 @@ def test_a_digest_has_a_bound_and_nothing_is_decided_above_it() -> None:
     assert cluster.end([producer_id], contents=right).outcome == COMMITTED
 
 
+@proves("SPS.15")
 def test_already_committed_supersedes_nobody() -> None:
     cluster = committed(generation=4)
     going_on = cluster.writer(ORDERS_0, generation=5, attempt="b")
@@ -96,6 +101,7 @@ def test_the_run_that_committed_a_generation_cannot_enlist_in_it_again() -> None
     assert "generation 4 is asked for, 4 is committed" in str(error)
 
 
+@proves("SPS.12")
 @pytest.mark.parametrize("run", ["r", "r2"])
 def test_a_generation_below_the_committed_one_is_refused_with_both_numbers(run: str) -> None:
     error = error_of(committed(generation=4).enlist(generation=3, attempt="b", run=run))
@@ -103,6 +109,7 @@ def test_a_generation_below_the_committed_one_is_refused_with_both_numbers(run: 
     assert "generation 3 is asked for, 4 is committed" in str(error)
 
 
+@proves("SPS.15")
 def test_a_new_attempt_takes_over_and_the_old_one_is_aborted_and_fenced() -> None:
     cluster = TransactionCalls()
     old = cluster.writer(ORDERS_0, ORDERS_1)
@@ -127,6 +134,7 @@ def test_a_higher_generation_aborts_what_is_open() -> None:
     assert cluster.marks() == {(ORDERS_0, old): False, (ORDERS_0, new): True}
 
 
+@proves("SPS.15")
 def test_a_new_run_supersedes_and_the_old_ones_are_refused_for_ever() -> None:
     cluster = TransactionCalls()
     cluster.enlisted(run="r1")
@@ -139,6 +147,7 @@ def test_a_new_run_supersedes_and_the_old_ones_are_refused_for_ever() -> None:
     assert isinstance(error_of(cluster.enlist(1, "new", "r1")), ProducerFenced)
 
 
+@proves("SPS.15")
 def test_a_refused_run_supersedes_nobody() -> None:
     cluster = committed(generation=4)
     cluster.enlisted(generation=5, attempt="b")
@@ -251,6 +260,7 @@ def test_the_time_out_is_the_brokers_unless_one_is_named_that_is_allowed() -> No
     assert isinstance(error_of(cluster.enlist(attempt="c", timeout_ms=86_400_001)), InvalidTransactionTimeout)
 
 
+@proves("SPS.18")
 def test_of_several_writers_of_an_attempt_the_last_one_says_the_time_out() -> None:
     """A driver that has enlisted may wait for long until its first task runs, which holds nobody up."""
     cluster = TransactionCalls()
@@ -275,6 +285,7 @@ def test_producers_and_registrations_of_one_id_are_bounded(monkeypatch: pytest.M
 # -- registration
 
 
+@proves("SPS.16")
 def test_a_registration_is_durable_before_it_is_answered_and_may_be_repeated() -> None:
     cluster = TransactionCalls()
     producer_id = cluster.enlisted()

@@ -9,6 +9,9 @@ import pytest
 from minilog.errors import MessageTooLarge, MinilogError, NotEnoughReplicas, NotLeaderOrFollower
 from minilog_broker.coordinators.group_commit import BATCH_BYTES, GroupCommit
 from minilog_broker.coordinators.table import LogRecord
+from tests.rules import proves
+
+pytestmark = proves("CO.4")
 
 
 class Batches:

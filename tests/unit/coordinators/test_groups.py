@@ -21,6 +21,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer
 from minilog_broker.coordinators.registrations import MAX_WAITING
+from tests.rules import proves
 from tests.unit.coordinators.cluster import PAYMENTS, START_US, error_of
 from tests.unit.coordinators.grouping import G, Grouping, T
 from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, PAYMENTS_0
@@ -136,6 +137,7 @@ def test_markers_are_idempotent() -> None:
     assert cluster.fetched() == {ORDERS_0: 9}
 
 
+@proves("CO.7")
 def test_a_marker_without_anything_pending_is_answered_by_a_coordinator_that_still_is_one() -> None:
     """Another may have offsets pending: a deposed one that says "written" leaves them so for ever."""
     cluster = Grouping()

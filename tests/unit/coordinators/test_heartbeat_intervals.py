@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog_broker.coordinators.groups.presences import MOST_HEARTBEATS_PER_S, MemberSettings
+from tests.rules import proves
 from tests.unit.coordinators.membering import Membering, orders
+
+pytestmark = proves("CO.9")
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,11 @@ from minilog_broker.coordinators.coordinator import CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import LoadLog, WriteMarkers
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.quorum.records import place
+from tests.rules import proves
 from tests.unit.coordinators.cluster import INTERNAL, OVER, error_of, state_of
 from tests.unit.coordinators.transacting import ALREADY, ENLISTED, ORDERS_0, TransactionCalls
+
+pytestmark = proves("CO.4")
 
 Enlist, End = coordinator_pb2.EnlistResponse, coordinator_pb2.EndTransactionResponse
 Register = coordinator_pb2.RegisterPartitionsResponse
@@ -195,6 +198,7 @@ def test_who_has_heard_of_a_later_epoch_is_not_answered() -> None:
     assert (response.outcome, response.coordinator_epoch) == (ENLISTED, cluster.leader_epoch)
 
 
+@proves("CO.7")
 def test_a_registration_that_is_repeated_is_answered_by_a_coordinator_that_still_is_one() -> None:
     """Another may have written the markers: a deposed one that says yes opens a transaction that nobody ends."""
     cluster = TransactionCalls()

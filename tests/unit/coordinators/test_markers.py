@@ -9,6 +9,7 @@ from minilog.errors import InvalidTxnState, NotEnoughReplicas, NotLeaderOrFollow
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import MarkersRefused, MarkerToWrite
+from tests.rules import proves
 from tests.unit.coordinators.cluster import PAYMENTS
 from tests.unit.coordinators.transacting import (
     COMMITTED,
@@ -208,6 +209,7 @@ def test_a_producer_that_could_not_be_removed_is_removed_later() -> None:
     assert len(cluster.coordinator.committed_state()) == 1
 
 
+@proves("CO.14")
 def test_one_that_finds_itself_deposed_while_it_removes_a_producer_has_nothing_due_any_more() -> None:
     """Else its timer goes off a thousand times a second until it leads again."""
     cluster = TransactionCalls()

@@ -22,10 +22,13 @@ from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import CoordinatorState
 from minilog_broker.coordinators.groups.members import LEAVE, LEAVE_FOR_A_WHILE
 from minilog_broker.coordinators.groups.presences import Speaker
+from tests.rules import proves
 from tests.unit.coordinators.cluster import error_of
 from tests.unit.coordinators.grouping import SETTINGS, G
 from tests.unit.coordinators.membering import MAX_POLL_INTERVAL_MS, Link, Membering, SimulatedMember, orders
 from tests.unit.coordinators.transacting import partition_id
+
+pytestmark = proves("CO.8")
 
 ALL = orders(*range(6))
 
@@ -252,6 +255,7 @@ class TestLeaving:
         assert any(isinstance(change, Lost) and "administrator" in change.reason for change in first.told)
 
 
+@proves("CO.10")
 class TestSessions:
     def test_a_silent_member_fences_itself_before_its_coordinator_does(self) -> None:
         world = Membering()
@@ -364,6 +368,7 @@ class TestSessions:
         assert not any(isinstance(change, Lost) for change in member.told)
 
 
+@proves("CO.11")
 class TestCommitting:
     def test_a_member_commits_what_it_has(self) -> None:
         world = Membering()

@@ -9,8 +9,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from minilog.groups.member import MemberState
+from tests.rules import proves
 from tests.unit.coordinators.grouping import SETTINGS
 from tests.unit.coordinators.membering import Membering, SimulatedMember, orders
+
+pytestmark = proves("CO.8", "CO.10", "M1", "M2", "M3")
 
 NAMES = ("a", "b", "c")
 names = st.sampled_from(NAMES)

@@ -12,6 +12,9 @@ from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues import partition_queue as rules
 from minilog_broker.coordinators.queues.partition_queue import Delivery, PartitionQueue, Wanted
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
+from tests.rules import proves
+
+pytestmark = proves("Q6")
 
 LIMIT = 3
 VERDICTS = (queue_pb2.VERDICT_ACCEPT, queue_pb2.VERDICT_RELEASE)

@@ -34,6 +34,7 @@ from minilog_broker.coordinators.transactions.records import (
     TransactionProducer,
     transaction_codec,
 )
+from tests.rules import proves
 
 ids = st.binary(min_size=1, max_size=36)
 numbers = st.integers(0, 2**63 - 1)
@@ -138,6 +139,7 @@ def test_a_state_that_is_not_known_is_damage() -> None:
 FIELD_OF_LATER = b"\xfa\x01\x02hi"
 
 
+@proves("DK.2")
 @pytest.mark.parametrize(
     ("codec", "change"),
     [

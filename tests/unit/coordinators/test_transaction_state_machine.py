@@ -25,6 +25,7 @@ from minilog_broker.coordinators.batches import decode_run
 from minilog_broker.coordinators.coordinator import CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import WriteMarkers
 from minilog_broker.coordinators.transactions.records import TransactionKey, TransactionValue, transaction_codec
+from tests.rules import proves
 from tests.unit.coordinators.cluster import INTERNAL, error_of
 from tests.unit.coordinators.transacting import (
     BECOMING_VISIBLE,
@@ -39,6 +40,8 @@ from tests.unit.coordinators.transacting import (
     winner,
 )
 from tests.unit.coordinators.transaction_model import ModelAttempt, TransactionModel
+
+pytestmark = proves("CO.4", "V15")
 
 # Which attempt: the last one, or one of those before, as it was or with something else about it.
 usual = st.tuples(st.integers(0, 3), st.sampled_from(("", "", "", "run", "generation below", "generation", "name")))

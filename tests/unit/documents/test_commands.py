@@ -13,6 +13,9 @@ from minilog_broker.cli.app import tree
 from minilog_broker.server.config import load_config
 from tests import documents
 from tests.documents import ROOT, Block
+from tests.rules import proves
+
+pytestmark = proves("DOC.9")
 
 TREE = typer.main.get_command(tree())
 SHOWN = [(f"{name}:{line}", words) for name in documents.READ_BY_USERS for line, words in documents.commands(name)]

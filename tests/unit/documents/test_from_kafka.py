@@ -11,6 +11,9 @@ from minilog.config import config_names
 from minilog.errors import InvalidConfig
 from minilog_broker.controller.topic_config import TOPIC_CONFIG_NAMES
 from minilog_broker.server.config import load_config, setting_names
+from tests.rules import proves
+
+pytestmark = proves("DOC.9")
 
 PAGE = (pathlib.Path(__file__).parents[3] / "docs/guides/from-kafka.md").read_text()
 CLIENTS, BROKERS = (

@@ -12,6 +12,9 @@ import pyspark_minilog
 from minilog import errors
 from minilog_broker.server.metrics import names
 from pyspark_minilog import errors as connector_errors
+from tests.rules import proves
+
+pytestmark = proves("DOC.5")
 
 REFERENCE = pathlib.Path(__file__).parents[3] / "docs/reference"
 ERRORS = (REFERENCE / "errors.md").read_text()

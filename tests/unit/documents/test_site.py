@@ -7,8 +7,11 @@ import re
 
 import pytest
 
+from tests.rules import proves
 from tools import build_site
 from tools.build_site import SiteError, faults, page, picture_of, place_of
+
+pytestmark = proves("DOC.7")
 
 ROOT = pathlib.Path(__file__).parents[3]
 NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]

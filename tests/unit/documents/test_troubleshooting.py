@@ -6,6 +6,10 @@ import ast
 import pathlib
 import re
 
+from tests.rules import proves
+
+pytestmark = proves("DOC.6")
+
 ROOT = pathlib.Path(__file__).parents[3]
 CONNECTOR = ROOT / "spark_connector/pyspark_minilog"
 PAGE = (ROOT / "docs/guides/troubleshooting.md").read_text()

@@ -20,8 +20,11 @@ from minilog_broker.controller.delegation_tokens import NewToken, Requester
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.storage.snapshot_id import SnapshotId
+from tests.rules import proves
 from tests.unit.controller.cluster import CLUSTER_ID, ControllerCluster, directory_id
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
+
+pytestmark = proves("DK.22")
 
 Ask = Callable[[Controller, int, Any, float], None]  # Any: a message of the kind that it stands under
 TOKEN_ID, OWNER = "0f1e", Requester("User:alice")

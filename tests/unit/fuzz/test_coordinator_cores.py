@@ -32,6 +32,7 @@ from minilog_broker.server.services.coordinator_checks import (
     check_settlements,
     check_transaction,
 )
+from tests.rules import proves
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
 from tests.unit.coordinators.cluster import CoordinatorCluster as CoordinatorCluster
 from tests.unit.coordinators.grouping import G, Grouping
@@ -40,6 +41,8 @@ from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, T, Transacti
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
 from tests.unit.replication.cluster import ReplicaCluster, batch
 from tests.unit.replication.invariants import Checker
+
+pytestmark = proves("DK.22")
 
 MAX_BATCHES = 100
 OPEN_PRODUCER, PENDING_PRODUCER = 100, 500

@@ -18,9 +18,12 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
+from tests.rules import proves
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
 from tests.unit.quorum.cluster import QuorumCluster, topic_record
 from tests.unit.quorum.machine import Ticket
+
+pytestmark = proves("DK.22")
 
 VOTERS = (1, 2, 3)
 

@@ -16,9 +16,12 @@ from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
+from tests.rules import proves
 from tests.unit.fuzz.messages import fuzzing, messages, with_payloads
 from tests.unit.replication.cluster import KEY, TOPIC_ID, ReplicaCluster, batch
 from tests.unit.replication.invariants import Checker
+
+pytestmark = proves("DK.22")
 
 MAX_EFFECTS = 2_000
 PLAUSIBLE = {

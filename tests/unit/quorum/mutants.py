@@ -6,9 +6,7 @@ A mutant swaps one function of the real code. A search that does not kill it pro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Collection, Sequence
 from unittest.mock import patch
 
 import msgspec
@@ -28,12 +26,11 @@ from minilog_broker.quorum.voters import VoterHistory, VoterKey, VoterSet
 from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.recovery import Recovery
+from tests.rules import Patches
 from tests.unit.quorum.machine import VOTE_FILE, QuorumMachine
 
-Patches = list[tuple[Any, str, Any]]
 
-
-def _listener_counts() -> Patches:
+def listener_counts() -> Patches:
     """A voter names its directory to a leader below its promise, too."""
 
     def fetcher(member: Member, leader_id: int, epoch: int, directory_id: bytes) -> Fetcher:
@@ -42,7 +39,7 @@ def _listener_counts() -> Patches:
     return [(follower_module, "Fetcher", fetcher)]
 
 
-def _vote_not_synced() -> Patches:
+def vote_not_synced() -> Patches:
     """The vote is written, and lost with the power."""
 
     def write_vote(self: QuorumMachine, vote: VoteState) -> None:
@@ -53,19 +50,19 @@ def _vote_not_synced() -> Patches:
     return [(QuorumMachine, "write_vote", write_vote)]
 
 
-def _vote_answered_before_it_is_written() -> Patches:
+def vote_answered_before_it_is_written() -> Patches:
     return [(VoteKeeper, "when_durable", lambda self, action: action())]
 
 
-def _unsynced_tail_served() -> Patches:
+def unsynced_tail_served() -> Patches:
     return [(Recovery, "_sync", lambda self: None)]
 
 
-def _no_check_quorum() -> Patches:
+def no_check_quorum() -> Patches:
     return [(VotersHeard, "quorum_until_ms", lambda self: math.inf)]
 
 
-def _no_pre_vote() -> Patches:
+def no_pre_vote() -> Patches:
     def stand(self: Transitions, now_ms: float) -> None:
         if self._member.log.truncating or self._snapshots.loading is not None or self.keeper.is_writing:
             self.state.due_ms = now_ms + 20.0  # type: ignore[misc]
@@ -84,21 +81,21 @@ def _no_pre_vote() -> Patches:
 _STAND = Transitions.stand
 
 
-def _pre_vote_beside_a_live_leader() -> Patches:
+def pre_vote_beside_a_live_leader() -> Patches:
     return [
         (Transitions, "hears_leader", lambda self, now_ms: False),
         (VotersHeard, "hears_majority", lambda self, now_ms: False),
     ]
 
 
-def _old_epoch_committed_by_counting() -> Patches:
+def old_epoch_committed_by_counting() -> Patches:
     def committed_end(sets: Sequence[Collection[int]], epoch_start_offset: int, committed: int) -> int:
         return max(committed, min(majority_commit(ends) for ends in sets))
 
     return [(leader_module, "committed_end", committed_end)]
 
 
-def _emptied_voter_votes() -> Patches:
+def emptied_voter_votes() -> Patches:
     """Its id is enough: whatever disk it has, it votes, stands and counts."""
 
     def own_key(self: Member) -> VoterKey:
@@ -121,11 +118,11 @@ def _emptied_voter_votes() -> Patches:
     ]
 
 
-def _no_log_comparison() -> Patches:
+def no_log_comparison() -> Patches:
     return [(voting, "is_up_to_date", lambda member, request: True)]
 
 
-def _given_voters_count() -> Patches:
+def given_voters_count() -> Patches:
     """Who votes is what a broker was started with, whatever its log records."""
 
     def voter_sets(self: Member) -> tuple[VoterSet, ...]:
@@ -135,7 +132,7 @@ def _given_voters_count() -> Patches:
     return [(Member, "voter_sets", voter_sets)]
 
 
-def _added_while_one_is_added() -> Patches:
+def added_while_one_is_added() -> Patches:
     """A change of the voters counts when it is committed, not from when it is in the log."""
 
     def sets(self: VoterHistory, committed_end_offset: int) -> tuple[VoterSet, ...]:
@@ -145,12 +142,12 @@ def _added_while_one_is_added() -> Patches:
     return [(VoterHistory, "sets", sets)]
 
 
-def _replaced_by_its_own_majority() -> Patches:
+def replaced_by_its_own_majority() -> Patches:
     """With a voter that is replaced the voters before it are needed no more."""
     return [(VoterHistory, "sets", lambda self, committed_end_offset: (self.keys,))]
 
 
-def _vote_of_an_observer_forgotten() -> Patches:
+def vote_of_an_observer_forgotten() -> Patches:
     """An observer that becomes a voter begins in the epoch of its log, whatever it has voted in."""
 
     def look_at_voters(self: Transitions, now_ms: float) -> None:
@@ -163,7 +160,7 @@ def _vote_of_an_observer_forgotten() -> Patches:
     return [(Transitions, "look_at_voters", look_at_voters)]
 
 
-def _observers_vote_for_nobody() -> Patches:
+def observers_vote_for_nobody() -> Patches:
     """A broker votes when its own log says so, not before."""
     addressed = voting.is_addressed
     return [
@@ -171,48 +168,15 @@ def _observers_vote_for_nobody() -> Patches:
     ]
 
 
-def _removed_at_once() -> Patches:
+def removed_at_once() -> Patches:
     """A voter whose log removes it takes no part any more, committed or not."""
     return [(VoterHistory, "takes_part", lambda self, key, committed_end_offset: key in self.keys)]
 
 
-def _known_voters_only() -> Patches:
+def known_voters_only() -> Patches:
     """Only voters of our own log are asked, followed and believed."""
 
     def voters_only(self: Member) -> list[VoterKey]:
         return sorted({key for voters in self.voter_sets() for key in voters if key.broker_id != self.node_id})
 
     return [(Member, "peer_keys", voters_only)]
-
-
-MUTANTS: dict[str, Callable[[], Patches]] = {
-    "19 vote not synced": _vote_not_synced,
-    "19 vote answered before it is written": _vote_answered_before_it_is_written,
-    "20 unsynced tail served": _unsynced_tail_served,
-    "21 no check-quorum": _no_check_quorum,
-    "22 no pre-vote": _no_pre_vote,
-    "22 pre-vote beside a live leader": _pre_vote_beside_a_live_leader,
-    "23 old epoch committed by counting": _old_epoch_committed_by_counting,
-    "31 emptied voter votes": _emptied_voter_votes,
-    "31 the voters given count": _given_voters_count,
-    "31 a change of the voters counts when it is committed": _added_while_one_is_added,
-    "31 a removed voter takes no part at once": _removed_at_once,
-    "31 an observer votes for nobody": _observers_vote_for_nobody,
-    "31 the vote of an observer is forgotten": _vote_of_an_observer_forgotten,
-    "31 only voters of the own log are asked": _known_voters_only,
-    "31 replaced by its own majority": _replaced_by_its_own_majority,
-    "V12 votes without comparing logs": _no_log_comparison,
-    "V12 the copy of who only listens counts": _listener_counts,
-}
-
-
-@contextmanager
-def mutated(name: str) -> Iterator[None]:
-    patches = [patch.object(*each) for each in MUTANTS[name]()]
-    for each in patches:
-        each.start()
-    try:
-        yield
-    finally:
-        for each in patches:
-            each.stop()

@@ -7,6 +7,9 @@ import itertools
 import pytest
 
 from minilog_broker.quorum.commit import committed_end, majority_commit
+from tests.rules import proves
+
+pytestmark = proves("MD.5")
 
 
 @pytest.mark.parametrize("voters", [1, 2, 3, 4, 5])

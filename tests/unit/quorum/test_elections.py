@@ -11,6 +11,7 @@ from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.quorum.member import Role
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import VoteState
+from tests.rules import proves
 from tests.unit.quorum.cluster import TIMESTAMP_US, QuorumCluster, topic_record
 from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import QuorumMachine
@@ -45,6 +46,7 @@ def test_one_leader_and_everybody_follows_it(voters: tuple[int, ...]) -> None:
     assert cluster.node(8).role is Role.OBSERVER
 
 
+@proves("MD.13")
 @pytest.mark.parametrize("seed", range(10))
 def test_a_killed_leader_is_followed_at_once(seed: int) -> None:
     cluster, leader, _ = quorum(seed=seed)
@@ -56,6 +58,7 @@ def test_a_killed_leader_is_followed_at_once(seed: int) -> None:
     assert "a" in cluster.leader().image.topic_ids
 
 
+@proves("MD.13")
 @pytest.mark.parametrize("seed", range(5))
 def test_a_hung_leader_is_noticed_after_the_fetch_timeout(seed: int) -> None:
     cluster, leader, _ = quorum(seed=seed)
@@ -70,6 +73,7 @@ def test_a_hung_leader_is_noticed_after_the_fetch_timeout(seed: int) -> None:
     assert leader.node.epoch == epoch
 
 
+@proves("MD.9")
 def test_a_follower_that_lost_its_own_stream_changes_nothing() -> None:
     cluster, leader, (lone, _) = quorum()
     assert leader.node is not None
@@ -89,6 +93,7 @@ def test_a_follower_that_lost_its_own_stream_changes_nothing() -> None:
     assert lone.image.end_offset == end
 
 
+@proves("MD.9")
 def test_a_voter_that_comes_back_after_a_long_absence_changes_nothing() -> None:
     cluster, leader, (lone, _) = quorum()
     assert leader.node is not None
@@ -103,6 +108,7 @@ def test_a_voter_that_comes_back_after_a_long_absence_changes_nothing() -> None:
     assert lone.node.role is Role.FOLLOWER
 
 
+@proves("MD.12")
 def test_a_leader_that_hears_no_majority_answers_nothing_after_its_time_out() -> None:
     cluster, leader, _ = quorum()
     cluster.cut_off(leader.node_id)
@@ -116,6 +122,7 @@ def test_a_leader_that_hears_no_majority_answers_nothing_after_its_time_out() ->
     assert leader.node.leader_id == -1
 
 
+@proves("MD.35")
 def test_a_leader_that_stood_still_gives_everybody_a_full_period() -> None:
     cluster, leader, others = quorum()
     for machine in (leader, *others):
@@ -132,6 +139,7 @@ def stalling(cluster: QuorumCluster, machine: QuorumMachine, *, until: float) ->
         cluster.run(1_000)
 
 
+@proves("MD.37")
 def test_a_leader_that_is_late_now_and_then_resigns_where_it_hears_no_majority() -> None:
     cluster, leader, others = quorum()
     cluster.stop(*(machine.node_id for machine in others))
@@ -164,6 +172,7 @@ def test_what_a_leader_was_sent_while_it_stood_still_is_no_sign_that_a_majority_
     assert heard.voters.hears_majority(now_ms + 1_002.0)
 
 
+@proves("MD.12")
 def test_a_majority_that_is_gone_stops_all_and_comes_back() -> None:
     cluster, _, others = quorum()
     cluster.stop(*(machine.node_id for machine in others))
@@ -174,6 +183,7 @@ def test_a_majority_that_is_gone_stops_all_and_comes_back() -> None:
     assert len(cluster.leaders()) == 1
 
 
+@proves("MD.9", "MD.19")
 def test_one_that_is_stuck_in_a_later_epoch_comes_back_and_the_leader_stays() -> None:
     cluster, leader, (stuck, _) = quorum()
     assert leader.node is not None
@@ -187,6 +197,7 @@ def test_one_that_is_stuck_in_a_later_epoch_comes_back_and_the_leader_stays() ->
     assert stuck.node.epoch == leader.node.epoch > 7
 
 
+@proves("MD.5")
 def test_a_voter_whose_log_is_behind_is_not_elected() -> None:
     cluster, leader, (behind, other) = quorum()
     cluster.stop(behind.node_id)
@@ -199,6 +210,7 @@ def test_a_voter_whose_log_is_behind_is_not_elected() -> None:
     assert "a" in behind.image.topic_ids
 
 
+@proves("MD.5")
 def test_what_was_not_committed_is_truncated_and_the_leader_serves_the_rest() -> None:
     cluster, leader, others = quorum()
     cluster.cut_off(leader.node_id)
@@ -242,6 +254,7 @@ def told(
     answers.append(node.begin_quorum_epoch(begin, 0.0))
 
 
+@proves("MD.18")
 def test_whom_a_voter_has_voted_for_it_follows_without_asking_and_nobody_else() -> None:
     cluster, leader, others = quorum()
     chosen = next(each for each in others if each.read_vote().voted_for == leader.node_id)
@@ -261,6 +274,7 @@ def test_whom_a_voter_has_voted_for_it_follows_without_asking_and_nobody_else() 
         assert node.leader_id == (leader.node_id if said is leader else -1)
 
 
+@proves("MD.9")
 @pytest.mark.parametrize("seed", range(10))
 def test_a_leader_that_lives_stays_though_all_its_streams_break(seed: int) -> None:
     cluster, leader, others = quorum(seed=seed)

@@ -10,6 +10,7 @@ from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.quorum.member import MAX_EPOCH
 from minilog_broker.quorum.quorum_effects import FetchSnapshot, VoteState
 from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS, NEAR_EPOCHS
+from tests.rules import proves
 from tests.unit.quorum.cluster import QuorumCluster, topic_record
 from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import QuorumMachine, Ticket
@@ -85,6 +86,7 @@ def deny(
     leader.event(lambda node: node.begin_epoch_answered(voter_id, answer, cluster.now_ms))
 
 
+@proves("MD.18")
 @pytest.mark.parametrize("pause_ms", [0.0, 1.0, 200.0])
 def test_seven_messages_part_no_voters_and_depose_nobody(pause_ms: float) -> None:
     """Each names an epoch that its receiver could take for one of this cluster."""
@@ -100,6 +102,7 @@ def test_seven_messages_part_no_voters_and_depose_nobody(pause_ms: float) -> Non
     commits(cluster, "after")
 
 
+@proves("MD.18")
 @pytest.mark.parametrize("pre_vote", [True, False])
 @pytest.mark.parametrize("ahead", [1, NEAR_EPOCHS, FAR])
 @pytest.mark.parametrize("seed", range(3))
@@ -118,6 +121,7 @@ def test_votes_that_are_asked_in_the_name_of_others_depose_nobody(seed: int, ahe
     commits(cluster, "after")
 
 
+@proves("MD.18")
 def test_what_one_voter_answers_is_not_believed_while_a_leader_is_heard() -> None:
     """By its followers; the leader goes at most one leap, and stays."""
     cluster, leader, (follower, sick) = quorum()
@@ -133,6 +137,7 @@ def test_what_one_voter_answers_is_not_believed_while_a_leader_is_heard() -> Non
     commits(cluster, "after")
 
 
+@proves("MD.19")
 def test_a_voter_that_names_ever_later_epochs_uses_few_of_them_up() -> None:
     """A leap is at most LEAP_EPOCHS, and each next one waits twice as long."""
     cluster, leader, (_, sick) = quorum()
@@ -151,6 +156,7 @@ def test_a_voter_that_names_ever_later_epochs_uses_few_of_them_up() -> None:
     commits(cluster, "after")
 
 
+@proves("MD.19")
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("stored", [(0, 3 * FAR, 5 * FAR), (5 * FAR, 0, 0), (2 * FAR, 4 * FAR, 6 * FAR)])
 def test_voters_that_stand_far_apart_come_together_after_a_restart(seed: int, stored: tuple[int, int, int]) -> None:
@@ -169,6 +175,7 @@ def test_voters_that_stand_far_apart_come_together_after_a_restart(seed: int, st
     commits(cluster, "after")
 
 
+@proves("MD.19")
 @pytest.mark.parametrize("absent", THREE)
 def test_two_of_three_that_stand_far_apart_come_together(absent: int) -> None:
     """There is no majority that could prove the later epoch, and a majority that must go on."""
@@ -182,6 +189,7 @@ def test_two_of_three_that_stand_far_apart_come_together(absent: int) -> None:
     cluster.run_until(lambda: is_led(cluster), within_ms=30_000.0)
 
 
+@proves("MD.20")
 def test_an_observer_that_was_told_of_a_later_epoch_finds_the_leader_again() -> None:
     """By one that plays the leader: what an observer follows it forgets where nobody leads."""
     cluster, leader, _ = quorum()

@@ -6,8 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.rules import mutated, proves
+from tests.rules.table import QUORUM
 from tests.unit.quorum.histories import QuorumHistory
-from tests.unit.quorum.mutants import mutated
+
+pytestmark = proves("MD.4", "MD.5", "MD.6", "MD.9", "MD.12", "MD.14", "MD.17", "V11", "V12", "V13", "V20", "V21")
 
 SIZES = (1, 3, 5, 3)
 SEARCHED = 48  # seeds within which each wrong rule is noticed
@@ -45,5 +48,5 @@ def test_a_random_history_keeps_the_invariants_and_ends_well(seed: int) -> None:
 @pytest.mark.parametrize("name", PINNED)
 def test_a_wrong_rule_is_noticed(name: str) -> None:
     """By the seed that was found by searching, or, where other changes have moved it, by one of the first ones."""
-    with mutated(name), pytest.raises(AssertionError):
+    with mutated(QUORUM[name]), pytest.raises(AssertionError):
         search((PINNED[name], *range(SEARCHED)))

@@ -7,6 +7,7 @@ import pytest
 from minilog.errors import InconsistentClusterId, InconsistentVoters, NotController, StorageError
 from minilog_broker.quorum.member import Role
 from minilog_broker.quorum.quorum_effects import AppendToLog, PersistVote, QuorumEffect, RecordEpochStart, VoteState
+from tests.rules import proves
 from tests.unit.quorum.cluster import FOUNDED, TIMESTAMP_US, QuorumCluster, topic_record
 from tests.unit.quorum.machine import VOTE_FILE
 
@@ -31,6 +32,7 @@ def test_the_vote_is_durable_before_anything_else_is_done() -> None:
     assert cluster.node(1).role is Role.LEADER
 
 
+@proves("MD.8")
 def test_the_epoch_start_is_recorded_before_its_first_entry_which_is_the_leader_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -62,6 +64,7 @@ def test_the_first_metadata_entry_says_which_cluster_it_is_and_who_votes() -> No
     assert [(voter.broker_id, voter.directory_id) for voter in machine.image.voters] == [(1, machine.directory_id)]
 
 
+@proves("MD.5")
 def test_what_is_appended_is_committed_by_its_sync_and_not_before() -> None:
     cluster = alone()
     machine, node = cluster.machine(1), cluster.node(1)
@@ -75,6 +78,7 @@ def test_what_is_appended_is_committed_by_its_sync_and_not_before() -> None:
     assert "a" in machine.image.topic_ids
 
 
+@proves("MD.32")
 def test_active_only_when_what_opened_the_epoch_is_committed_and_replayed() -> None:
     cluster = QuorumCluster()
     cluster.start(1)
@@ -101,6 +105,7 @@ def test_every_start_raises_the_epoch_and_adds_no_second_cluster_record() -> Non
     assert [vote.epoch for vote in cluster.machine(1).votes_written] == [1, 2, 3]
 
 
+@proves("MD.4")
 def test_the_epoch_is_above_the_logs_though_the_vote_was_lost() -> None:
     cluster = alone()
     cluster.stop(1)
@@ -146,6 +151,7 @@ def test_after_a_start_with_other_voters_the_recorded_one_leads() -> None:
     assert cluster.node(1).is_active
 
 
+@proves("MD.14")
 def test_the_only_voter_is_refused_with_another_directory_id_than_the_recorded_one() -> None:
     cluster = alone()
     cluster.stop(1)

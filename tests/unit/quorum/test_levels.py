@@ -14,8 +14,11 @@ from minilog_broker.quorum.cluster import level_record
 from minilog_broker.quorum.records import METADATA_KEY, decode_leader_change, decode_run, place
 from minilog_broker.server.clients.snapshot_transfer import newest_snapshot
 from minilog_broker.storage.snapshot_id import SnapshotId
+from tests.rules import proves
 from tests.unit.quorum.cluster import TIMESTAMP_US, QuorumCluster, topic_record
 from tests.unit.quorum.machine import DIRECTORY, QuorumMachine
+
+pytestmark = proves("MD.30")
 
 THREE = (1, 2, 3)
 OLD, BOTH = VersionRange(1, 1), VersionRange(1, 2)
@@ -36,6 +39,7 @@ def metadata_run(*values: bytes) -> bytes:
     return b"".join(bytes(each) for each in place(batch, 0, 1).buffers)
 
 
+@proves("MD.22")
 @pytest.mark.parametrize(
     ("levels", "level"),
     [
@@ -50,6 +54,7 @@ def test_a_cluster_is_founded_at_the_highest_level_of_all_voters(levels: tuple[V
     assert [machine.image.level for machine in cluster.running()] == [level] * 3
 
 
+@proves("MD.22")
 def test_voters_without_a_level_in_common_found_nothing() -> None:
     cluster = cluster_of(OLD, VersionRange(2, 2), BOTH)
     failures = [machine.failure for machine in cluster.machines.values() if machine.failure is not None]

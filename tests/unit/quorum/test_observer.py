@@ -9,6 +9,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.quorum_effects import MetadataSessionRefused
 from minilog_broker.quorum.records import encode_records, place
+from tests.rules import proves
 from tests.unit.quorum.cluster import FOUNDED, TIMESTAMP_US, QuorumCluster, topic_record
 
 
@@ -32,6 +33,7 @@ def test_an_observer_adopts_the_epoch_and_replays_what_is_committed() -> None:
     assert cluster.machine(2).image.end_offset == FOUNDED + 1
 
 
+@proves("MD.6")
 def test_an_observer_has_what_is_not_committed_and_does_not_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = pair()
     leader = cluster.machine(1)
@@ -64,6 +66,7 @@ def test_an_observer_that_has_what_the_leader_lost_truncates_it(monkeypatch: pyt
     assert len(set(contents(cluster))) == 1
 
 
+@proves("MD.6")
 @pytest.mark.parametrize("seed", range(15))
 def test_after_any_history_of_crashes_all_have_the_same_log(seed: int) -> None:
     cluster = QuorumCluster(seed)
@@ -85,6 +88,7 @@ def test_after_any_history_of_crashes_all_have_the_same_log(seed: int) -> None:
     assert cluster.machine(1).image == cluster.machine(2).image == cluster.machine(3).image
 
 
+@proves("MD.34")
 def test_what_was_replayed_is_never_truncated() -> None:
     cluster = pair()
     cluster.machine(1).append(topic_record("a"))
@@ -139,6 +143,7 @@ def test_a_session_says_at_first_that_it_is_the_metadata_logs_and_whose() -> Non
     assert request.directory_id == cluster.machine(2).directory_id
 
 
+@proves("MD.35")
 def test_a_silent_stream_is_dropped_on_both_sides_and_opened_anew() -> None:
     cluster = pair()
     before = cluster.streams[2]
@@ -152,6 +157,7 @@ def test_a_silent_stream_is_dropped_on_both_sides_and_opened_anew() -> None:
     assert "a" in cluster.machine(2).image.topic_ids
 
 
+@proves("MD.35")
 def test_a_node_that_stood_still_blames_nobody() -> None:
     cluster = pair()
     before = cluster.streams[2]

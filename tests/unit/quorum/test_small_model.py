@@ -10,7 +10,10 @@ import pytest
 from minilog_broker.quorum import commit, voting
 from minilog_broker.replication.rules import divergence
 from minilog_broker.replication.rules.divergence import Accepted
+from tests.rules import proves
 from tests.unit.quorum.small_model import QuorumBounds, search
+
+pytestmark = proves("V3", "V11", "V12")
 
 LONG_LOGS, MANY_EPOCHS = QuorumBounds(epochs=3, entries=3), QuorumBounds(epochs=4, entries=2)
 

@@ -13,10 +13,13 @@ from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.snapshot_files import SnapshotFiles
 from minilog_broker.storage.snapshot_id import SnapshotId, snapshot_name
+from tests.rules import proves
 from tests.unit.quorum.cluster import QuorumCluster, topic_record
 from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import DIRECTORY, SETTINGS, QuorumMachine
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("MD.31")
 
 THREE = (1, 2, 3)
 
@@ -206,6 +209,7 @@ def test_metadata_that_is_missing_is_said_so() -> None:
     assert "no whole snapshot" in str(leader.failure)
 
 
+@proves("MD.6")
 def test_nothing_is_replayed_before_the_snapshot_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, leader = trimming()
     end = write(leader, 100)

@@ -9,13 +9,16 @@ import pytest
 from minilog_broker.controller.cluster_records import voters_record
 from minilog_broker.quorum.member import Role
 from minilog_broker.quorum.voting import vote_request
+from tests.rules import mutated, proves
+from tests.rules.table import QUORUM
 from tests.unit.quorum.cluster import QuorumCluster, topic_record
 from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import QuorumMachine, Ticket
-from tests.unit.quorum.mutants import MUTANTS, mutated
 from tests.unit.quorum.test_histories import PINNED
 from tests.unit.quorum.test_voter_ahead import test_its_copy_counts_for_nothing_as_long_as_it_only_listens
 from tests.unit.quorum.test_voters import test_a_replacement_needs_the_majority_before_it_too
+
+pytestmark = proves("MD.15")
 
 
 def started(voters: Iterable[int], others: Iterable[int] = (), seed: int = 0) -> QuorumCluster:
@@ -310,10 +313,10 @@ SCENES: dict[str, Callable[[], object]] = {
 
 
 def test_each_wrong_rule_is_looked_for() -> None:
-    assert {*SCENES, *PINNED} == {*MUTANTS}
+    assert {*SCENES, *PINNED} == {*QUORUM}
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_wrong_rule_is_noticed(name: str) -> None:
-    with mutated(name), pytest.raises((AssertionError, ValueError)):
+    with mutated(QUORUM[name]), pytest.raises((AssertionError, ValueError)):
         SCENES[name]()

@@ -11,6 +11,7 @@ from minilog.v1 import records_pb2
 from minilog_broker.quorum import transitions
 from minilog_broker.quorum.cluster import new_cluster_id
 from minilog_broker.quorum.member import Role
+from tests.rules import proves
 from tests.unit.quorum import cluster as cluster_of_quorum
 from tests.unit.quorum.cluster import QuorumCluster, Weather, topic_record
 from tests.unit.quorum.judges import Judges
@@ -44,6 +45,7 @@ def emptied(machine: QuorumMachine) -> bytes:
     return lost
 
 
+@proves("MD.16")
 def test_a_cluster_is_founded_by_all_voters_together_or_not_at_all() -> None:
     cluster = QuorumCluster(0, THREE)
     cluster.start(1, 2)
@@ -58,6 +60,7 @@ def test_a_cluster_is_founded_by_all_voters_together_or_not_at_all() -> None:
     }
 
 
+@proves("MD.16")
 def test_two_emptied_disks_found_no_second_cluster() -> None:
     cluster, leader, others = whole()
     cluster.stop(leader.node_id)
@@ -71,6 +74,7 @@ def test_two_emptied_disks_found_no_second_cluster() -> None:
     assert [machine.log.log_end_offset for machine in others] == [0, 0]
 
 
+@proves("MD.14")
 def test_voters_that_were_founded_otherwise_end_with_a_sentence() -> None:
     cluster = QuorumCluster(0, THREE)
     cluster.machine(3).voters = (1, 2, 3, 4)
@@ -82,6 +86,7 @@ def test_voters_that_were_founded_otherwise_end_with_a_sentence() -> None:
     assert cluster.machine(2).failure is None
 
 
+@proves("MD.14")
 def test_a_voter_with_the_directory_of_another_cluster_ends_with_a_sentence() -> None:
     cluster, _, (other, _) = whole()
     strange, _, _ = whole(seed=5)
@@ -116,6 +121,7 @@ def test_a_voter_of_another_cluster_that_knows_it_by_its_log_only_is_refused_all
     assert machine.image.cluster_id != cluster.leader().cluster_id
 
 
+@proves("MD.17")
 def test_a_voter_with_an_empty_disk_watches_and_does_not_vote() -> None:
     cluster, leader, (lost, other) = whole()
     emptied(lost)
@@ -134,6 +140,7 @@ def test_a_voter_with_an_empty_disk_watches_and_does_not_vote() -> None:
     assert other.failure is None
 
 
+@proves("MD.17")
 def test_an_emptied_voter_does_not_count_for_a_commit() -> None:
     cluster, leader, (lost, other) = whole()
     emptied(lost)
@@ -146,6 +153,7 @@ def test_an_emptied_voter_does_not_count_for_a_commit() -> None:
     assert leader.node.committed_end_offset < end
 
 
+@proves("MD.17")
 def test_a_replaced_voter_votes_and_counts() -> None:
     cluster, leader, (lost, other) = whole()
     lost_directory_id = emptied(lost)
@@ -167,6 +175,7 @@ def test_a_replaced_voter_votes_and_counts() -> None:
     assert len(cluster.leaders()) == 1
 
 
+@proves("MD.17")
 def test_a_replacement_needs_the_majority_before_it_too() -> None:
     cluster, leader, (lost, other) = whole()
     lost_directory_id = emptied(lost)
@@ -204,6 +213,7 @@ def test_what_only_the_voters_before_a_replacement_held_back_is_committed_with_i
     assert node.committed_end_offset == end  # leader and the new one are a majority, and nobody else is asked any more
 
 
+@proves("MD.17")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_replacement_that_is_cut_counts_no_more(seed: int) -> None:
     cluster, leader, (lost, other) = whole(seed)
@@ -224,6 +234,7 @@ def test_a_replacement_that_is_cut_counts_no_more(seed: int) -> None:
     assert all("a" in machine.image.topic_ids for machine in cluster.running())
 
 
+@proves("MD.14")
 def test_a_start_with_other_voters_goes_on_with_the_recorded_ones() -> None:
     cluster, leader, _ = whole()
     cluster.stop(leader.node_id)

@@ -14,6 +14,7 @@ from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import AnswerVote, PersistVote, SendVote, VoteState
 from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
 from minilog_broker.quorum.vote_keeper import VoteKeeper
+from tests.rules import proves
 from tests.unit.quorum.cluster import QuorumCluster
 from tests.unit.quorum.machine import QuorumMachine
 
@@ -95,6 +96,7 @@ def test_a_broker_that_stands_with_two_directories_is_two_candidates() -> None:
         assert node.epoch == epoch
 
 
+@proves("MD.4")
 def test_a_vote_is_on_disk_before_it_is_answered() -> None:
     cluster, _, node = lonely_voter()
     epoch = node.epoch + 1
@@ -108,6 +110,7 @@ def test_a_vote_is_on_disk_before_it_is_answered() -> None:
     assert answer.response.epoch == epoch
 
 
+@proves("MD.4")
 def test_one_vote_in_an_epoch_and_the_same_candidate_is_told_again() -> None:
     cluster, _, node = lonely_voter()
     epoch = node.epoch + 1
@@ -150,6 +153,7 @@ def test_a_candidate_whose_log_is_behind_is_refused_and_its_epoch_adopted_when_i
     assert PersistVote(epoch, -1) in node.take_effects()
 
 
+@proves("MD.9")
 def test_who_hears_the_leader_refuses_everybody_else() -> None:
     cluster = QuorumCluster(0, (1, 2, 3))
     cluster.start(1, 2, 3)
@@ -169,6 +173,7 @@ def test_who_hears_the_leader_refuses_everybody_else() -> None:
         assert voter.node.epoch == epoch
 
 
+@proves("MD.21")
 @pytest.mark.parametrize("epoch", GARBAGE_EPOCHS)
 def test_an_epoch_that_cannot_be_poisons_nothing(epoch: int) -> None:
     cluster, _, node = lonely_voter()
@@ -187,6 +192,7 @@ def test_an_epoch_that_cannot_be_poisons_nothing(epoch: int) -> None:
     assert 0 <= epoch <= MAX_EPOCH or node.epoch == before
 
 
+@proves("MD.21")
 @pytest.mark.parametrize("epoch", GARBAGE_EPOCHS)
 def test_a_follower_believes_no_epoch_that_cannot_be(epoch: int) -> None:
     cluster = QuorumCluster(0, (1, 2, 3))
@@ -208,6 +214,7 @@ def test_a_follower_believes_no_epoch_that_cannot_be(epoch: int) -> None:
     assert len(cluster.leaders()) == 1
 
 
+@proves("MD.21")
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [
@@ -238,6 +245,7 @@ def test_a_vote_for_another_directory_is_not_given() -> None:
     assert node.epoch == before
 
 
+@proves("MD.4")
 def test_a_vote_is_never_taken_back() -> None:
     keeper = VoteKeeper(VoteState(3, 1), lambda effect: None)
     keeper.record(3, 1)

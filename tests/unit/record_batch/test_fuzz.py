@@ -20,7 +20,10 @@ from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import HEADER_BYTES, iterate_headers
 from minilog.record_batch.reader import read_control, read_payload, read_records
 from minilog.record_batch.validation import validate_batch
+from tests.rules import proves
 from tests.unit.record_batch.batches import PARTITION, TOPIC_ID, columns, counted_memory, full_batch, sealed
+
+pytestmark = proves("DK.21")
 
 _compressions = ["none", "lz4", "zstd"]
 _bounded = settings(max_examples=150, deadline=None)

@@ -22,7 +22,10 @@ from minilog.record_batch.header import (
     encode_header,
     iterate_headers,
 )
+from tests.rules import proves
 from tests.unit.record_batch.batches import PARTITION, TOPIC_ID, at_offset, full_batch, patched, sealed
+
+pytestmark = proves("DK.2")
 
 GOLDEN_HEADER = BatchHeader(
     length=0x1000,

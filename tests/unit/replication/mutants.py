@@ -6,11 +6,9 @@ A mutant swaps one function of the real code. A search that does not kill it pro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 from minilog.errors import OffsetOutOfRange
 from minilog_broker.replication.follower.partition import FollowerPartition
@@ -29,11 +27,10 @@ from minilog_broker.replication.rules.high_watermark import next_high_watermark
 from minilog_broker.replication.sessions.session import ServedSession
 from minilog_broker.replication.sessions.source import PositionAnswer, Refuse, SendRuns, Wait
 from minilog_broker.storage.producer_state import ProducerState
+from tests.rules import Patches
 
-Patches = list[tuple[Any, str, Any]]
 
-
-def _truncate_to_high_watermark() -> Patches:
+def truncate_to_high_watermark() -> Patches:
     follow = Replica._follow
 
     def mutant(self: Replica, state: PartitionState, log: ReplicaLog, now_ms: float) -> None:
@@ -45,7 +42,7 @@ def _truncate_to_high_watermark() -> Patches:
     return [(Replica, "_follow", mutant)]
 
 
-def _progress_without_position() -> Patches:
+def progress_without_position() -> Patches:
     return [
         (ServedSession, "is_at", lambda self, key, epoch, number: key in self.subscriptions),
         (LeaderPartition, "_is_epoch_below", lambda self, end, epoch: True),
@@ -54,7 +51,7 @@ def _progress_without_position() -> Patches:
     ]
 
 
-def _no_check_of_previous_epoch() -> Patches:
+def no_check_of_previous_epoch() -> Patches:
     """A run is appended wherever it begins at the log's end, and the leader does not look for divergence."""
     return [
         (FollowerPartition, "_belongs", lambda self, run: run.first_offset == self.log.end),
@@ -62,7 +59,7 @@ def _no_check_of_previous_epoch() -> Patches:
     ]
 
 
-def _join_against_lagging_high_watermark() -> Patches:
+def join_against_lagging_high_watermark() -> Patches:
     eligible = in_sync.eligible_end
     return [
         (in_sync, "eligible_end", lambda view, incarnation, *, epoch_start: eligible(view, incarnation, epoch_start=0)),
@@ -84,23 +81,23 @@ def _high_watermark(change: Callable[[dict[str, Any]], None]) -> Patches:
     return [(isr_state, "next_high_watermark", mutant)]
 
 
-def _over_committed_only() -> Patches:
+def over_committed_only() -> Patches:
     return [(IsrState, "maximal", property(lambda self: self.committed))]
 
 
-def _over_proposal_only() -> Patches:
+def over_proposal_only() -> Patches:
     return [(IsrState, "maximal", property(lambda self: self.proposal.broker_ids if self.proposal else self.committed))]
 
 
-def _unheard_left_out() -> Patches:
+def unheard_left_out() -> Patches:
     return _high_watermark(lambda given: given.update(member_ends=[e for e in given["member_ends"] if e is not None]))
 
 
-def _below_min() -> Patches:
+def below_min() -> Patches:
     return _high_watermark(lambda given: given.update(min_in_sync=0))
 
 
-def _epoch_spans_lives() -> Patches:
+def epoch_spans_lives() -> Patches:
     """A broker leads an epoch that names an earlier life of it."""
     apply = Replica.take_role
 
@@ -113,15 +110,15 @@ def _epoch_spans_lives() -> Patches:
     return [(Replica, "take_role", mutant)]
 
 
-def _latest_at_once() -> Patches:
+def latest_at_once() -> Patches:
     return [(LeaderPartition, "knows_its_end", property(lambda self: self.leading))]
 
 
-def _producers_not_rebuilt() -> Patches:
+def producers_not_rebuilt() -> Patches:
     return [(ProducerState, "apply", lambda self, header, markers=(): None)]
 
 
-def _progress_before_sync() -> Patches:
+def progress_before_sync() -> Patches:
     appended = ReplicaLog.appended
 
     def mutant(self: ReplicaLog, end_offset: int) -> Any:
@@ -132,7 +129,7 @@ def _progress_before_sync() -> Patches:
     return [(ReplicaLog, "appended", mutant), (ReplicaLog, "flushed", lambda self, end: True)]
 
 
-def _duplicate_answered_at_once() -> Patches:
+def duplicate_answered_at_once() -> Patches:
     park = ProduceHandler._hold
 
     def mutant(self: ProduceHandler, entry: Any, base_offset: int, end_offset: int) -> None:
@@ -144,11 +141,11 @@ def _duplicate_answered_at_once() -> Patches:
     return [(ProduceHandler, "_hold", mutant)]
 
 
-def _forgotten_proposal() -> Patches:
+def forgotten_proposal() -> Patches:
     return [(IsrState, "lost", lambda self, now_ms: setattr(self, "proposal", None))]
 
 
-def _out_of_range_above_the_high_watermark() -> Patches:
+def out_of_range_above_the_high_watermark() -> Patches:
     judge = FollowerReads._check_log
 
     def mutant(self: FollowerReads, position: Any) -> PositionAnswer:
@@ -163,63 +160,16 @@ def _ends_at(end: int) -> LogOffsets:
     return LogOffsets(high_watermark=end, last_stable_offset=end, log_start_offset=0, log_end_offset=end)
 
 
-def _shown_up_to_the_end() -> Patches:
+def shown_up_to_the_end() -> Patches:
     return [
         (FollowerReads, "readable_end", lambda self, audience: self._log.appended_end),
         (FollowerReads, "ends", lambda self: _ends_at(self._log.appended_end)),
     ]
 
 
-def _silent_for_good() -> Patches:
+def silent_for_good() -> Patches:
     return [(FollowerReads, "check_position", lambda self, position, session, now_ms: Wait())]
 
 
-READ_MUTANTS: dict[str, Callable[[], Patches]] = {
-    "11 a read ahead of a follower's HW answered as out of range": _out_of_range_above_the_high_watermark,
-    "a follower shows what is not committed": _shown_up_to_the_end,
-    "a follower never answers": _silent_for_good,
-}
-"""Found by a reader that goes anywhere."""
-
-
-def _progress_survives_being_put_out() -> Patches:
+def progress_survives_being_put_out() -> Patches:
     return [(in_sync.FollowerView, "is_out", lambda self, partition_epoch: None)]
-
-
-ROT_MUTANTS: dict[str, Callable[[], Patches]] = {
-    "progress survives being put out": _progress_survives_being_put_out,
-}
-"""Found where copies rot."""
-
-MUTANTS: dict[str, Callable[[], Patches]] = {
-    "1 truncate to the high watermark": _truncate_to_high_watermark,
-    "3 progress counted from another epoch or a diverging position": _progress_without_position,
-    "3 runs appended without the check of the epoch before": _no_check_of_previous_epoch,
-    "4 ISR grows against a lagging high watermark": _join_against_lagging_high_watermark,
-    "5 HW over the committed ISR while a growth is pending": _over_committed_only,
-    "5 HW over the shrunk ISR before the commit": _over_proposal_only,
-    "5 HW leaves out a member not heard": _unheard_left_out,
-    "6 HW moves below min": _below_min,
-    "7 a leader epoch spans two lives": _epoch_spans_lives,
-    "10 latest answered with a lagging HW": _latest_at_once,
-    "14 producer state not rebuilt": _producers_not_rebuilt,
-    "14 a duplicate acknowledged before it is replicated": _duplicate_answered_at_once,
-    "24 progress before fsync": _progress_before_sync,
-    "V10 a lost proposal is forgotten": _forgotten_proposal,
-}
-
-
-@contextmanager
-def mutated(name: str) -> Iterator[None]:
-    """The wrong rule, for the length of the block."""
-    patches = [
-        patch.object(target, attribute, value)
-        for target, attribute, value in (MUTANTS | READ_MUTANTS | ROT_MUTANTS)[name]()
-    ]
-    for each in patches:
-        each.start()
-    try:
-        yield
-    finally:
-        for each in reversed(patches):
-            each.stop()

@@ -12,11 +12,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from tests.rules import mutated
+from tests.rules.table import SMALL_MODEL
 from tests.unit.replication.small_model_judge import InvariantBroken, SmallModelJudge
-from tests.unit.replication.small_model_mutants import MUTANTS, mutated
+from tests.unit.replication.small_model_mutants import BOUNDS
 from tests.unit.replication.small_model_rules import Rules, Step
 from tests.unit.replication.small_model_state import Partitions, ReplicationBounds, ReplicationModelState, first_state
 
@@ -106,7 +107,7 @@ def main() -> None:
     parser.add_argument("--synced", action="store_true", help="every write is synced at once: far fewer states")
     parser.add_argument("--at-once", action="store_true", help="a proposal is judged when it is made: the same")
     parser.add_argument("--max-states", type=int, default=None)
-    parser.add_argument("--mutant", choices=sorted(MUTANTS), default=None)
+    parser.add_argument("--mutant", choices=sorted(BOUNDS), default=None)
     given = parser.parse_args()
     bounds = ReplicationBounds(
         leader_epochs=given.epochs,
@@ -119,9 +120,9 @@ def main() -> None:
         delayed=not given.at_once,
     )
     if given.mutant:
-        bounds = MUTANTS[given.mutant][1]
+        bounds = BOUNDS[given.mutant]
     started = time.monotonic()
-    with mutated(given.mutant) if given.mutant else nullcontext():
+    with mutated(SMALL_MODEL[given.mutant] if given.mutant else None):
         found = search(bounds, max_states=given.max_states)
     seconds = time.monotonic() - started
     print(f"{bounds}\n{found.states:,} states, {found.steps:,} steps, {found.depth} deep, {seconds:.1f} s")

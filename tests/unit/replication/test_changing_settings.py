@@ -8,6 +8,7 @@ import pytest
 
 from minilog.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend
 from minilog_broker.replication.leader.partition import LeaderPartition
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, ReplicaCluster
 
 
@@ -25,6 +26,7 @@ def high_watermark(cluster: ReplicaCluster, broker_id: int) -> int:
     return cluster[broker_id].ends()[0]
 
 
+@proves("ISR.11")
 def test_lowered_the_high_watermark_goes_on_with_the_batch_that_says_so() -> None:
     cluster = ReplicaCluster()
     alone(cluster)
@@ -34,6 +36,7 @@ def test_lowered_the_high_watermark_goes_on_with_the_batch_that_says_so() -> Non
     assert high_watermark(cluster, 1) == 1
 
 
+@proves("ISR.11")
 def test_a_deposed_leader_that_sees_both_at_once_does_not_commit_alone_under_the_lower_value() -> None:
     """It was deposed, an eligible one leads, and then min was lowered: its ISR is older than the value."""
     cluster = ReplicaCluster()
@@ -45,6 +48,7 @@ def test_a_deposed_leader_that_sees_both_at_once_does_not_commit_alone_under_the
     assert cluster[1].leader() is None
 
 
+@proves("ISR.11")
 def test_raised_what_waits_is_unknown_at_once_and_what_comes_is_refused() -> None:
     cluster = ReplicaCluster(min_in_sync=1)
     cluster.controller.fence(3)
@@ -70,6 +74,7 @@ def under(cluster: ReplicaCluster, *, flush_on_append: bool) -> None:
     cluster.controller.alter(replace(cluster.config, flush_on_append=flush_on_append))
 
 
+@proves("ISR.12")
 def test_under_fsync_a_follower_that_does_not_know_it_yet_is_not_counted() -> None:
     cluster = ReplicaCluster(flush_on_append=False)
     under(cluster, flush_on_append=True)
@@ -92,6 +97,7 @@ def durable_end(leader: LeaderPartition, follower_id: int) -> int | None:
     return leader.in_sync.views[follower_id].durable_end
 
 
+@proves("ISR.12")
 def test_under_fsync_what_was_told_before_counts_no_more() -> None:
     """3 holds the high watermark back; 2 had said 1 under os, and loses it with its power: nothing may rest on that."""
     cluster = ReplicaCluster(flush_on_append=False)
@@ -111,6 +117,7 @@ def test_under_fsync_what_was_told_before_counts_no_more() -> None:
     assert durable_end(leader, 2) == 1, "2 has synced it, and says so again"
 
 
+@proves("ISR.12")
 @pytest.mark.parametrize("first", [1, 2])
 def test_to_os_and_back_writing_goes_on_whoever_hears_of_it_first(first: int) -> None:
     cluster = ReplicaCluster()
@@ -123,6 +130,7 @@ def test_to_os_and_back_writing_goes_on_whoever_hears_of_it_first(first: int) ->
     assert high_watermark(cluster, 1) == 3
 
 
+@proves("ISR.12")
 def test_what_a_full_disk_dropped_is_asked_of_it_again() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)

@@ -11,6 +11,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import iterate_headers
 from minilog.v1 import common_pb2, data_pb2
 from minilog_broker.replication.replica_effects import ReadRun
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, TOPIC_ID, ReplicaCluster, batch, quick_settings
 
 OTHER = PartitionKey(TOPIC_ID, 1)
@@ -70,6 +71,7 @@ def test_a_run_that_has_to_be_waited_for_is_asked_for_and_sent_when_it_is_read()
     assert offsets(cluster, session_id) == [0, 1, 2, 3]
 
 
+@proves("RD.7")
 def test_while_a_read_is_under_way_its_session_gives_signs_of_life() -> None:
     cluster = cold()
     session_id = cluster.consume(1, 0)
@@ -82,6 +84,7 @@ def test_while_a_read_is_under_way_its_session_gives_signs_of_life() -> None:
     assert len(cluster[1].consumers[session_id]) >= before + 3
 
 
+@proves("RD.3")
 def test_what_is_in_memory_is_sent_while_another_partition_is_read_from_the_disk() -> None:
     cluster = cold()
     cluster.controller.create(OTHER, (1,), 1)
@@ -100,6 +103,7 @@ def test_what_is_in_memory_is_sent_while_another_partition_is_read_from_the_disk
     assert [run.partition_id.partition for run, batches in cluster.pushed(1, session_id) if batches] == [1]
 
 
+@proves("RD.2")
 def test_a_session_has_one_read_at_a_time_and_its_partitions_take_turns() -> None:
     cluster = cold()
     cluster.controller.create(OTHER, (1,), 1)
@@ -123,6 +127,7 @@ def test_a_session_has_one_read_at_a_time_and_its_partitions_take_turns() -> Non
     assert [run.key for run in asked(cluster)] == [OTHER]
 
 
+@proves("RD.4")
 def test_what_is_read_for_a_position_that_was_given_up_is_not_sent_and_not_sent_to_the_next_one() -> None:
     cluster = cold()
     session_id = cluster.consume(1, 0)
@@ -136,6 +141,7 @@ def test_what_is_read_for_a_position_that_was_given_up_is_not_sent_and_not_sent_
     assert offsets(cluster, session_id) == [2, 3]
 
 
+@proves("RD.2")
 def test_who_gives_up_one_position_after_the_other_has_one_read_all_the_same() -> None:
     cluster = cold()
     session_id = cluster.consume(1, 0)
@@ -159,6 +165,7 @@ def test_a_read_of_a_session_that_is_closed_is_of_no_use() -> None:
     assert offsets(cluster, session_id) == []
 
 
+@proves("RD.5")
 def test_records_that_were_deleted_while_they_were_read_are_not_sent() -> None:
     cluster = cold()
     session_id = cluster.consume(1, 0)
@@ -173,6 +180,7 @@ def test_records_that_were_deleted_while_they_were_read_are_not_sent() -> None:
     assert cluster.runs(1, session_id)[-1].error.code == common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
 
 
+@proves("RD.5")
 def test_what_a_follower_read_before_it_cut_its_log_is_not_sent() -> None:
     """A position may be judged anew, by the same leader, when the log has gone another way: the run is of no use."""
     cluster = cold(brokers=3)
@@ -210,6 +218,7 @@ def test_an_error_of_the_disk_takes_the_replica_offline_and_the_reader_is_told()
     assert offsets(cluster, session_id) == []
 
 
+@proves("RD.4")
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "the disk failed"), CorruptMessage("no batch begins there")])
 def test_an_error_of_a_read_that_nobody_waits_for_is_nobodys(error: Exception) -> None:
     cluster = cold()
@@ -224,6 +233,7 @@ def test_an_error_of_a_read_that_nobody_waits_for_is_nobodys(error: Exception) -
     assert offsets(cluster, session_id) == [1, 2, 3]
 
 
+@proves("RD.5")
 def test_what_could_not_be_read_for_it_was_cut_meanwhile_is_asked_for_again() -> None:
     cluster = cold()
     session_id = cluster.consume(1, 0)
@@ -240,6 +250,7 @@ def test_what_could_not_be_read_for_it_was_cut_meanwhile_is_asked_for_again() ->
     assert offsets(cluster, session_id) == [0, 1, 2, 3]
 
 
+@proves("RD.3")
 def test_what_is_waited_for_has_half_of_the_credit_and_the_rest_goes_on() -> None:
     cluster = cold(size_bytes=1_000)
     credit = 2 * len(batch(size_bytes=1_000))

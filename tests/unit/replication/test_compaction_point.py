@@ -16,6 +16,7 @@ from minilog_broker.replication.replica_effects import (
 )
 from minilog_broker.storage.compaction_point import NOT_COMPACTED, CompactionPoint
 from minilog_broker.storage.producer_state import restored
+from tests.rules import proves
 from tests.unit.replication.broker import KEY, batch, transactional
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.hand_cleaning import carry_out
@@ -120,6 +121,7 @@ def test_a_follower_below_the_point_is_told_of_the_producers_that_the_log_does_n
 # -- transactions whose markers are gone
 
 
+@proves("TX.16")
 @pytest.mark.parametrize("is_under_load", [False, True])
 def test_a_follower_aborts_a_transaction_whose_marker_its_leader_has_removed(*, is_under_load: bool) -> None:
     """It fetched the record before the leader removed both (found by the simulator, seed 43000121)."""

@@ -13,6 +13,7 @@ from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.replica_effects import CheckCopy
 from minilog_broker.replication.sessions.copy_checks import MAX_WAITING, CopyChecks
 from minilog_broker.storage.errors import DamagedCopy, DifferingCopy
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, ReplicaCluster
 
 
@@ -66,6 +67,7 @@ def find_damage(cluster: ReplicaCluster, broker_id: int) -> None:
     cluster.settle()
 
 
+@proves("SE.21")
 def test_a_damaged_copy_is_cut_and_fetched_again_when_the_controller_knows_of_it_and_once_in_a_life() -> None:
     cluster = ReplicaCluster()
     for _ in range(3):
@@ -158,6 +160,7 @@ def test_a_copy_that_differs_is_fetched_again_each_time_and_its_disk_may_damage_
         cluster.settle()
 
 
+@proves("SE.21")
 @pytest.mark.parametrize("first", range(13))
 def test_a_flipped_bit_is_found_wherever_it_is(first: int) -> None:
     """By the leader when it looks at what it sends, or by its consumer, who says so: in headers as in bodies."""
@@ -197,6 +200,7 @@ def looks(cluster: ReplicaCluster, broker_id: int) -> list[CheckCopy]:
     return [each for each in cluster[broker_id].history if isinstance(each, CheckCopy)]
 
 
+@proves("SE.21")
 def test_however_often_it_is_asked_a_place_is_looked_at_once_by_the_disk_and_one_place_at_a_time() -> None:
     cluster = ReplicaCluster()
     for _ in range(3):

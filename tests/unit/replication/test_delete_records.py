@@ -18,6 +18,7 @@ from minilog.errors import (
     RequestTimedOut,
 )
 from minilog_broker.replication.replica_effects import AdvanceLogStart, StartLogAt
+from tests.rules import proves
 from tests.unit.replication.broker import KEY, batch
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.test_put_out import rot
@@ -52,6 +53,7 @@ def refused(cluster: ReplicaCluster, ticket: int, *, at: int = 1) -> MinilogErro
 # -- what is refused
 
 
+@proves("DEL.1")
 def test_above_the_high_watermark_is_out_of_range_with_both_numbers() -> None:
     cluster = filled()
     error = refused(cluster, cluster.delete_records(1, 6))
@@ -68,6 +70,7 @@ def test_what_is_appended_and_not_committed_is_above_the_high_watermark() -> Non
     assert isinstance(refused(cluster, cluster.delete_records(1, 6)), OffsetOutOfRange)
 
 
+@proves("DEL.1")
 def test_above_the_last_stable_offset_is_refused_and_a_transaction_is_never_cut_in_two() -> None:
     cluster = filled(2)
     begin(cluster, 7)
@@ -109,6 +112,7 @@ def test_a_follower_an_old_epoch_and_a_negative_offset_are_refused() -> None:
 # -- when it is answered
 
 
+@proves("DEL.2")
 def test_it_is_answered_when_the_start_is_durable_on_every_member_of_the_isr() -> None:
     cluster = filled()
     cut_off(cluster, 3)
@@ -134,6 +138,7 @@ def test_a_member_that_left_the_isr_is_not_waited_for() -> None:
     assert cluster[1].deleted[ticket].low_watermark == 3
 
 
+@proves("DEL.2")
 def test_an_eligible_leader_is_waited_for_too() -> None:
     """With the ISR below min it could be elected: then its records would be back."""
     cluster = filled()
@@ -225,6 +230,7 @@ def test_a_full_disk_is_said_and_it_can_be_asked_again(monkeypatch: pytest.Monke
 # -- what no election brings back
 
 
+@proves("DEL.4")
 @pytest.mark.parametrize("next_leader", [2, 3])
 def test_after_the_answer_every_leader_starts_there(next_leader: int) -> None:
     cluster = filled()
@@ -244,6 +250,7 @@ def test_after_the_answer_every_leader_starts_there(next_leader: int) -> None:
     assert starts(cluster)[1:] == [3, 3]
 
 
+@proves("DEL.3")
 def test_nobody_joins_the_isr_with_a_lower_log_start() -> None:
     """Cut off from the news, a follower has all records and not the start: it could bring them back."""
     cluster = filled()
@@ -268,6 +275,7 @@ def test_nobody_joins_the_isr_with_a_lower_log_start() -> None:
     assert starts(cluster)[2] == 5
 
 
+@proves("DEL.5")
 def test_followers_follow_retention_too() -> None:
     cluster = filled()
     cluster[1].logs[KEY].advance_log_start(2)
@@ -276,6 +284,7 @@ def test_followers_follow_retention_too() -> None:
     assert starts(cluster) == [2, 2, 2]
 
 
+@proves("DEL.5")
 def test_a_follower_follows_when_its_own_stable_offset_allows_it() -> None:
     """Never above what it knows to be committed (V1)."""
     cluster = filled()
@@ -290,6 +299,7 @@ def test_a_follower_follows_when_its_own_stable_offset_allows_it() -> None:
 # -- a start in the middle of a batch (KAFKA-6975)
 
 
+@proves("DEL.6")
 def test_a_follower_that_starts_anew_begins_with_the_whole_of_a_cut_batch() -> None:
     cluster = filled(3, rows=10)
     cluster[3].crash()
@@ -325,6 +335,7 @@ def test_a_follower_behind_the_start_gets_back_in() -> None:
     assert 3 in leader.state.in_sync_replicas
 
 
+@proves("DEL.6")
 @pytest.mark.parametrize("trimmed_to", [5, 15])
 def test_an_empty_copy_that_starts_inside_a_batch_of_its_leader_gets_back_in(trimmed_to: int) -> None:
     """It was trimmed as a leader, and damaged then; who leads now was not told of the trim, and has the whole batch."""
@@ -370,6 +381,7 @@ def written_again(cluster: ReplicaCluster, leader_id: int) -> int:
     return answer.base_offset
 
 
+@proves("DEL.8")
 def test_a_log_emptied_to_its_end_knows_its_producers_under_the_next_leader() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1, batch(10, producer=(7, 0, 0)))
@@ -385,6 +397,7 @@ def test_a_log_emptied_to_its_end_knows_its_producers_under_the_next_leader() ->
     assert cluster[3].ends() == (10, 10, 10)
 
 
+@proves("DEL.6", "DEL.8")
 @pytest.mark.parametrize("emptied_disk", [False, True])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_follower_that_starts_anew_is_told_of_producers_below(*, emptied_disk: bool, restarted: bool) -> None:
@@ -415,6 +428,7 @@ def test_a_follower_that_starts_anew_is_told_of_producers_below(*, emptied_disk:
 # -- readers and producers
 
 
+@proves("DEL.7")
 def test_a_consumer_below_the_start_is_told_so_and_one_at_it_reads() -> None:
     cluster = filled(3, rows=10)
     slow = cluster.consume(1, 0, credit=1)
@@ -431,6 +445,7 @@ def test_a_consumer_below_the_start_is_told_so_and_one_at_it_reads() -> None:
     assert cluster.runs(1, inside)[0].first_offset == 20, "the batch around it; the client shows what is from 25 on"
 
 
+@proves("DEL.7")
 def test_a_consumer_at_the_start_goes_on_though_the_epoch_of_what_it_read_is_forgotten() -> None:
     cluster = filled(2)
     cluster.controller.move(KEY, 2)
@@ -446,6 +461,7 @@ def test_a_consumer_at_the_start_goes_on_though_the_epoch_of_what_it_read_is_for
     assert batches
 
 
+@proves("DEL.8")
 def test_what_is_known_of_producers_outlives_their_records_and_a_restart() -> None:
     """KAFKA-7190: the last sequences of a producer were forgotten with its records."""
     cluster = ReplicaCluster()

@@ -15,6 +15,7 @@ from minilog_broker.replication.rules.divergence import (
     truncation,
 )
 from minilog_broker.storage.epoch_cache import EpochCache
+from tests.rules import proves
 
 Shape = list[tuple[int, int]]  # (epoch, records), from offset 0
 
@@ -60,6 +61,7 @@ SHAPES: dict[str, tuple[Shape, Shape, int]] = {
 }
 
 
+@proves("SE.11")
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_ends_as_a_prefix_of_the_leader(name: str) -> None:
     leader, follower, common = SHAPES[name]
@@ -68,6 +70,7 @@ def test_every_shape_ends_as_a_prefix_of_the_leader(name: str) -> None:
     assert len(left) == common
 
 
+@proves("SE.11")
 def test_any_two_logs_converge_within_a_round_per_epoch() -> None:
     import random
 
@@ -87,11 +90,13 @@ def test_any_two_logs_converge_within_a_round_per_epoch() -> None:
         assert rounds <= len(set(history[1])) + 1
 
 
+@proves("SE.7")
 def test_an_offset_above_the_leaders_end_is_a_divergence() -> None:
     verdict = compare_position(cache([1, 1]), log_start=0, log_end=2, fetch_offset=3, last_fetched_epoch=1)
     assert verdict == Diverged(1, 2)
 
 
+@proves("SE.6")
 def test_a_position_below_the_log_start_starts_anew_there() -> None:
     verdict = compare_position(cache([1] * 9), log_start=4, log_end=9, fetch_offset=3, last_fetched_epoch=1)
     assert verdict == BelowLogStart(4)
@@ -119,6 +124,7 @@ def test_a_leaders_own_epoch_is_known_before_the_disk_has_recorded_it() -> None:
     assert epochs.end_offset_for(3, 5) == (1, 3), "an older epoch ends where ours starts, whatever was appended since"
 
 
+@proves("SE.9")
 def test_truncation_is_the_minimum_of_the_three_ends() -> None:
     follower = cache([1, 1, 1, 2, 2])
     for told, end in ((Diverged(1, 2), 2), (Diverged(1, 9), 3), (Diverged(2, 9), 5)):
@@ -126,11 +132,13 @@ def test_truncation_is_the_minimum_of_the_three_ends() -> None:
         assert what == TruncateTo(end)
 
 
+@proves("SE.9")
 def test_lacking_the_epoch_it_truncates_to_the_end_of_the_one_below() -> None:
     what = truncation(cache([1, 1, 3, 3]), log_start=0, log_end=4, diverged=Diverged(2, 9), leader_log_start=0)
     assert what == TruncateTo(2)
 
 
+@proves("SE.10")
 def test_a_follower_with_later_epochs_alone_keeps_its_log_start() -> None:
     """Its retention has deleted what it has in common with the leader (found by the simulator, seed 43000138)."""
     epochs = EpochCache([(4, 362), (6, 483)])
@@ -138,6 +146,7 @@ def test_a_follower_with_later_epochs_alone_keeps_its_log_start() -> None:
     assert what == TruncateTo(362)
 
 
+@proves("SE.10")
 def test_a_follower_that_has_deleted_more_than_its_leader_has_starts_anew() -> None:
     """An unclean election: records below the follower's log start were committed, and the leader lacks them."""
     for log_start, epochs in ((362, EpochCache([(4, 362)])), (362, EpochCache([(3, 362), (4, 400)]))):

@@ -6,11 +6,13 @@ from minilog.record_batch.header import iterate_headers
 from minilog.v1 import common_pb2
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.replica_effects import AppendToLog, RecordEpochStart
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, ReplicaCluster, batch
 
 # -- leader epochs
 
 
+@proves("SE.12")
 def test_the_start_of_an_epoch_is_recorded_before_its_first_append() -> None:
     cluster = ReplicaCluster()
     cluster.controller.move(KEY, 2)
@@ -26,6 +28,7 @@ def leads(leader: LeaderPartition) -> bool:
     return leader.leading
 
 
+@proves("SE.12")
 def test_a_new_leader_waits_for_its_own_disk_before_it_begins() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -42,6 +45,7 @@ def test_a_new_leader_waits_for_its_own_disk_before_it_begins() -> None:
     assert leader.epoch_start == 1
 
 
+@proves("SE.5")
 def test_its_own_reelection_makes_a_leader_forget_all_positions_and_progress() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -64,6 +68,7 @@ def test_its_own_reelection_makes_a_leader_forget_all_positions_and_progress() -
     assert [cluster[b].ends()[2] for b in (1, 2, 3)] == [2, 2, 2]
 
 
+@proves("SE.6")
 def test_a_position_of_a_lower_epoch_is_fenced_and_of_a_higher_one_waits_for_it() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -77,6 +82,7 @@ def test_a_position_of_a_lower_epoch_is_fenced_and_of_a_higher_one_waits_for_it(
     assert cluster.pushed(1, early)[-1][1], "the epoch came, and with it the records"
 
 
+@proves("ISR.14")
 def test_a_leader_epoch_belongs_to_one_life() -> None:
     cluster = ReplicaCluster(brokers=1)
     cluster[1].crash()
@@ -91,6 +97,7 @@ def test_a_leader_epoch_belongs_to_one_life() -> None:
     assert leader.leader_epoch > before.leader_epoch
 
 
+@proves("SE.11")
 def test_all_seven_shapes_end_as_a_prefix_over_the_wire() -> None:
     """Two leaders that cannot hear each other write; whoever leads last has it their way."""
     cluster = ReplicaCluster(min_in_sync=1)
@@ -115,6 +122,7 @@ def test_all_seven_shapes_end_as_a_prefix_over_the_wire() -> None:
     assert len({cluster[b].ends() for b in (1, 2, 3)}) == 1
 
 
+@proves("SE.22")
 def test_a_follower_below_the_leaders_log_start_starts_anew_there() -> None:
     cluster = ReplicaCluster()
     cluster[3].crash()
@@ -131,6 +139,7 @@ def test_a_follower_below_the_leaders_log_start_starts_anew_there() -> None:
     assert cluster[3].ends() == (4, 4, 4)
 
 
+@proves("SE.20")
 def test_a_leader_whose_own_copy_is_bad_resigns_as_damaged() -> None:
     cluster = ReplicaCluster()
     cluster[2].crash()
@@ -163,6 +172,7 @@ def test_a_consumer_reads_up_to_the_high_watermark_and_waits_there() -> None:
     assert [run.first_offset for run, batches in cluster.pushed(1, session_id) if batches] == [0, 1]
 
 
+@proves("HW.7")
 def test_a_read_above_the_high_watermark_waits() -> None:
     cluster = ReplicaCluster()
     session_id = cluster.consume(1, 1)
@@ -181,6 +191,7 @@ def test_a_read_above_the_high_watermark_waits() -> None:
     assert cluster.runs(1, again)[-1].first_offset == 1
 
 
+@proves("HW.7")
 def test_out_of_range_is_only_below_the_log_start_or_above_a_known_end() -> None:
     cluster = ReplicaCluster()
     for _ in range(3):
@@ -195,6 +206,7 @@ def test_out_of_range_is_only_below_the_log_start_or_above_a_known_end() -> None
     assert not cluster.runs(1, inside)[0].error.code
 
 
+@proves("HW.7")
 def test_above_the_end_of_a_leader_that_does_not_know_its_end_waits() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)

@@ -8,7 +8,10 @@ import pytest
 
 from minilog.errors import LeaderNotAvailable, UnknownOutcome, error_from_wire
 from minilog.v1 import metadata_pb2
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, ReplicaCluster
+
+pytestmark = proves("ISR.13")
 
 SESSION_MS = 3_000.0
 

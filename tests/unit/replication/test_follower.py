@@ -27,6 +27,7 @@ from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, batch, quick_settings
 from tests.world.disk import MemoryDisk
 
@@ -132,6 +133,7 @@ class FollowerBench:
         self.follower.flushed()
 
 
+@proves("SE.1")
 def test_a_position_is_the_end_and_the_epoch_of_the_record_before_it() -> None:
     position = FollowerBench().follower.position()
     assert position is not None
@@ -161,6 +163,7 @@ def test_progress_is_told_again_when_the_leader_accepts_the_position() -> None:
     assert bench.progress == told + 1
 
 
+@proves("SE.1")
 def test_an_empty_log_names_no_epoch() -> None:
     position = FollowerBench(entries=()).follower.position()
     assert position is not None
@@ -178,6 +181,7 @@ def test_a_run_that_belongs_is_appended_as_it_came() -> None:
     assert bench.replica.end == 8
 
 
+@proves("SE.4")
 @pytest.mark.parametrize(
     "wrong",
     [{"leader_epoch": 4}, {"leader_epoch": 6}, {"position_number": 0}],
@@ -194,6 +198,7 @@ def test_a_run_of_another_epoch_or_position_is_dropped_for_the_newer_position_is
     assert bench.positions == positions
 
 
+@proves("SE.2", "SE.4")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -215,6 +220,7 @@ def test_a_run_that_does_not_fit_is_dropped_its_credit_returned_and_a_new_positi
     assert bench.follower.position_number == number + 1
 
 
+@proves("SE.3")
 def test_progress_is_the_durable_end_and_the_epoch_below_it() -> None:
     bench = FollowerBench()
     bench.follower.receive(*bench.run(), 0.0)
@@ -228,6 +234,7 @@ def test_progress_is_the_durable_end_and_the_epoch_below_it() -> None:
     assert (progress.durable_end_offset, progress.last_epoch) == (6, 5)
 
 
+@proves("SE.3")
 def test_progress_never_moves_the_position() -> None:
     bench = FollowerBench()
     number = bench.follower.position_number
@@ -237,6 +244,7 @@ def test_progress_never_moves_the_position() -> None:
     assert bench.follower.position_number == number
 
 
+@proves("SE.8")
 def test_a_follower_that_diverged_tells_no_progress() -> None:
     bench = FollowerBench()
     bench.diverging(4, 4)
@@ -244,6 +252,7 @@ def test_a_follower_that_diverged_tells_no_progress() -> None:
     assert bench.follower.position() is None
 
 
+@proves("SE.2")
 def test_divergence_truncates_and_asks_again() -> None:
     bench = FollowerBench()
     bench.diverging(4, 4)
@@ -255,6 +264,7 @@ def test_divergence_truncates_and_asks_again() -> None:
     assert (position.fetch_offset, position.last_fetched_epoch) == (3, 2)
 
 
+@proves("DK.16")
 def test_committed_records_that_the_leader_lacks_are_counted() -> None:
     """Unclean, or the leader's disk came back older: the shell says so."""
     bench = FollowerBench()
@@ -278,6 +288,7 @@ def test_nothing_in_common_starts_anew_at_the_leaders_log_start() -> None:
     assert bench.replica.end == bench.replica.high_watermark == 9
 
 
+@proves("SE.22")
 def test_below_the_leaders_log_start_it_starts_anew_there() -> None:
     bench = FollowerBench()
     error = common_pb2.Error(code=common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)
@@ -326,6 +337,7 @@ def test_truncation_waits_for_appends_under_way() -> None:
     assert bench.effects == [TruncateLog(KEY, 4)]
 
 
+@proves("HW.5")
 def test_it_truncates_first_and_adopts_the_high_watermark_second() -> None:
     bench = FollowerBench()
     bench.diverging(4, 4)  # the answer says that the high watermark is 4
@@ -341,6 +353,7 @@ def test_what_is_dropped_says_nothing_about_the_high_watermark() -> None:
     assert bench.replica.high_watermark == 0
 
 
+@proves("HW.5")
 def test_the_high_watermark_follows_the_durable_end() -> None:
     bench = FollowerBench()
     bench.follower.receive(*bench.run(high_watermark=6), 0.0)
@@ -357,6 +370,7 @@ def corrupt() -> bytes:
     return bytes(data)
 
 
+@proves("SE.20")
 def test_a_corrupt_batch_is_dropped_and_asked_for_again_after_a_pause() -> None:
     bench = FollowerBench()
     assert bench.follower.receive(*bench.run(batches=corrupt()), 0.0) == len(corrupt())
@@ -367,6 +381,7 @@ def test_a_corrupt_batch_is_dropped_and_asked_for_again_after_a_pause() -> None:
     assert bench.follower.position() is not None
 
 
+@proves("SE.20")
 def test_good_batches_before_a_corrupt_one_are_kept() -> None:
     bench = FollowerBench()
     data = bytearray(placed(5, 5) + placed(6, 5))
@@ -375,6 +390,7 @@ def test_good_batches_before_a_corrupt_one_are_kept() -> None:
     assert bench.replica.end == 6
 
 
+@proves("SE.20")
 def test_after_three_at_one_offset_it_says_so() -> None:
     bench = FollowerBench()
     for times in range(3):
@@ -408,6 +424,7 @@ def test_a_retriable_error_pauses_and_asks_again() -> None:
     assert bench.resume_ms == [60.0]
 
 
+@proves("SE.2")
 def test_a_new_session_is_a_new_position() -> None:
     bench = FollowerBench()
     number = bench.follower.position_number

@@ -6,6 +6,7 @@ import pytest
 
 from minilog.record_batch.header import iterate_headers
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, ReplicaCluster, batch
 
 NOT_HERE = common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
@@ -50,6 +51,7 @@ def test_a_consumer_reads_from_a_follower_what_is_committed_and_then_what_comes(
     assert last_run(cluster, 2, session_id).high_watermark == 4
 
 
+@proves("HW.8")
 def test_nothing_above_the_followers_high_watermark_is_shown() -> None:
     cluster = produced(1)
     cluster.cut.add((3, 1))
@@ -64,6 +66,7 @@ def test_nothing_above_the_followers_high_watermark_is_shown() -> None:
     assert offsets(cluster, 2, session_id) == [0, 1]
 
 
+@proves("HW.8")
 def test_an_offset_above_the_high_watermark_waits_and_is_never_out_of_range() -> None:
     cluster = produced(1)
     session_id = cluster.consume(2, 3, leader_epoch=0, last_fetched_epoch=0)
@@ -76,6 +79,7 @@ def test_an_offset_above_the_high_watermark_waits_and_is_never_out_of_range() ->
     assert offsets(cluster, 2, session_id) == [3, 4]
 
 
+@proves("HW.8")
 def test_below_the_followers_log_start_is_the_leaders_matter() -> None:
     cluster = produced(3)
     cluster[2].logs[KEY].advance_log_start(2)
@@ -85,6 +89,7 @@ def test_below_the_followers_log_start_is_the_leaders_matter() -> None:
     assert last_run(cluster, 2, session_id).error.code == NOT_HERE
 
 
+@proves("HW.8")
 def test_behind_a_record_of_another_epoch_is_the_leaders_matter() -> None:
     cluster = produced(2)
     cluster.controller.move(KEY, 2)
@@ -99,6 +104,7 @@ def test_behind_a_record_of_another_epoch_is_the_leaders_matter() -> None:
     assert offsets(cluster, 3, good) == [2]
 
 
+@proves("HW.8")
 @pytest.mark.parametrize(("epoch", "code"), [(0, "FENCED_LEADER_EPOCH"), (2, "UNKNOWN_LEADER_EPOCH")])
 def test_leader_epochs_are_checked_on_a_follower_too(epoch: int, code: str) -> None:
     cluster = produced(1)
@@ -124,6 +130,7 @@ def test_a_follower_whose_image_is_behind_waits_for_the_epoch_and_then_sends() -
     assert offsets(cluster, 3, session_id) == [0]
 
 
+@proves("HW.9")
 def test_a_follower_that_loses_its_leader_sends_consumers_away() -> None:
     cluster = produced(1)
     session_id = cluster.consume(2, 0, leader_epoch=0)
@@ -136,6 +143,7 @@ def test_a_follower_that_loses_its_leader_sends_consumers_away() -> None:
     assert cluster.runs(2, late) == [], "it waits: whether there is anything to read here, nobody knows yet"
 
 
+@proves("HW.9")
 def test_a_follower_that_hears_nothing_of_its_leader_sends_consumers_away() -> None:
     cluster = produced(1)
     session_id = cluster.consume(2, 0, leader_epoch=0)
@@ -145,6 +153,7 @@ def test_a_follower_that_hears_nothing_of_its_leader_sends_consumers_away() -> N
     assert last_run(cluster, 2, session_id).error.code == NOT_HERE
 
 
+@proves("HW.9")
 def test_a_follower_that_leaves_the_isr_sends_consumers_away_and_takes_none() -> None:
     cluster = produced(1)
     session_id = cluster.consume(3, 0, leader_epoch=0)
@@ -172,6 +181,7 @@ def test_a_leader_that_becomes_a_follower_fences_and_serves_the_new_epoch() -> N
     assert offsets(cluster, 1, session_id) == [0, 1, 2]
 
 
+@proves("HW.9")
 def test_a_follower_that_truncates_shows_nothing_of_what_it_cuts() -> None:
     cluster = ReplicaCluster(min_in_sync=1)
     cluster.produce(1)

@@ -9,9 +9,12 @@ from minilog_broker.replication.replica_effects import EndMarker, FindEnds
 from minilog_broker.storage import find_ends
 from minilog_broker.storage.producer_state import recover_producer_state
 from minilog_broker.storage.transactions import PartitionTransactions
+from tests.rules import proves
 from tests.unit.replication.broker import KEY
 from tests.unit.replication.cluster import COORDINATOR_PARTITION, ReplicaCluster
 from tests.unit.replication.transacting import abort, begin, commit
+
+pytestmark = proves("TX.9")
 
 KEPT = 3
 
@@ -108,6 +111,7 @@ def test_a_search_goes_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps > 1
 
 
+@proves("TX.8")
 def test_a_coordinator_that_was_deposed_has_no_marker_written() -> None:
     """By any leader of the partition: the highest epoch is in the log, with the markers."""
     cluster = ReplicaCluster()

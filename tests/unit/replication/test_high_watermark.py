@@ -7,6 +7,7 @@ import pytest
 from minilog.v1 import common_pb2, metadata_pb2
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.rules.high_watermark import next_high_watermark
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, ReplicaCluster, batch, quick_settings
 
 
@@ -24,11 +25,13 @@ def latest(cluster: ReplicaCluster, broker_id: int) -> metadata_pb2.ListOffsetsR
     return cluster[broker_id].manager.list_offsets(entry, cluster.now_ms)
 
 
+@proves("HW.1")
 def test_it_is_the_smallest_durable_end_the_leaders_own_included() -> None:
     assert high_watermark(0, 10, [7, 9]) == 7
     assert high_watermark(0, 5, [7, 9]) == 5
 
 
+@proves("HW.2")
 def test_a_member_not_heard_holds_it() -> None:
     assert high_watermark(3, 10, [None, 9]) == 3
 
@@ -37,6 +40,7 @@ def test_it_never_goes_back() -> None:
     assert high_watermark(8, 10, [7, 9]) == 8
 
 
+@proves("HW.3")
 def test_it_waits_for_a_joiner() -> None:
     assert high_watermark(3, 10, [9], (6,)) == 6
 
@@ -51,6 +55,7 @@ def led_log(cluster: ReplicaCluster, broker_id: int) -> ReplicaLog:
     return leader.log
 
 
+@proves("HW.1")
 def test_what_is_appended_and_not_synced_does_not_count() -> None:
     cluster = ReplicaCluster()
     ticket = cluster.produce(1)
@@ -72,6 +77,7 @@ def test_under_flush_policy_os_the_log_end_is_the_durable_end() -> None:
     assert cluster[1].answers[ticket].error is None
 
 
+@proves("HW.2")
 def test_a_member_not_heard_in_this_life_holds_it() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -87,6 +93,7 @@ def test_a_member_not_heard_in_this_life_holds_it() -> None:
     assert led_log(cluster, 1).high_watermark == 1
 
 
+@proves("HW.2")
 def test_a_new_leader_holds_it_until_every_member_was_heard_in_its_epoch() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -103,6 +110,7 @@ def test_a_new_leader_holds_it_until_every_member_was_heard_in_its_epoch() -> No
     assert cluster[2].answers[ticket].error is None
 
 
+@proves("HW.4")
 def test_it_moves_only_with_min_members_and_then_catches_up() -> None:
     cluster = ReplicaCluster(brokers=2)
     cluster[2].crash()
@@ -117,6 +125,7 @@ def test_it_moves_only_with_min_members_and_then_catches_up() -> None:
     assert cluster[1].ends() == (1, 1, 1)
 
 
+@proves("HW.4")
 def test_min_is_at_most_the_replication_factor() -> None:
     cluster = ReplicaCluster(brokers=1, min_in_sync=2)
     ticket = cluster.produce(1)
@@ -137,6 +146,7 @@ def test_a_follower_clamps_it_to_its_own_durable_end() -> None:
         assert high_watermark <= durable_end
 
 
+@proves("HW.5")
 def test_at_start_it_is_the_checkpoint_clamped() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -149,6 +159,7 @@ def test_at_start_it_is_the_checkpoint_clamped() -> None:
     assert high_watermark == 1 <= durable_end
 
 
+@proves("HW.6")
 def test_latest_is_not_available_before_it_reached_the_epochs_start() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -164,6 +175,7 @@ def test_latest_is_not_available_before_it_reached_the_epochs_start() -> None:
     assert latest(cluster, 2).high_watermark == 1
 
 
+@proves("HW.6")
 def test_the_four_ends_of_an_answer_are_one_snapshot() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1, batch(5))
@@ -218,6 +230,7 @@ def test_more_sizes_than_a_question_may_have_are_refused() -> None:
     assert "at most 64 sizes, and this one names 65" in answer.error.message
 
 
+@proves("HW.3")
 @pytest.mark.parametrize("lag_ms", [200.0])
 def test_a_joiner_is_waited_for_under_load(lag_ms: float) -> None:
     cluster = ReplicaCluster(settings=quick_settings(replica_lag_time_max_ms=lag_ms))
@@ -252,6 +265,7 @@ def hung_joiner() -> ReplicaCluster:
     return cluster
 
 
+@proves("HW.3")
 def test_a_joiner_that_stops_is_not_waited_for_longer_than_the_lag_time() -> None:
     cluster = hung_joiner()
     ticket = cluster.produce(1)
@@ -261,6 +275,7 @@ def test_a_joiner_that_stops_is_not_waited_for_longer_than_the_lag_time() -> Non
     assert cluster[1].answers[ticket].error is None
 
 
+@proves("ISR.5")
 def test_a_joiner_whose_session_closes_is_not_waited_for_at_all() -> None:
     cluster = hung_joiner()
     ticket = cluster.produce(1)

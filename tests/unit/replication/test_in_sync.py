@@ -13,6 +13,7 @@ from minilog_broker.replication.partition_state import BrokerIncarnation
 from minilog_broker.replication.replica_effects import ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.replication.rules import in_sync
 from minilog_broker.replication.rules.in_sync import FollowerView, LogEndMarks
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, ReplicaCluster, quick_settings
 
 FAST = quick_settings(replica_lag_time_max_ms=200.0)
@@ -37,6 +38,7 @@ def replay_all(cluster: ReplicaCluster, broker_id: int = 1) -> None:
 # -- caught up
 
 
+@proves("ISR.1")
 def test_last_caught_up_is_the_time_of_the_newest_mark_reached() -> None:
     marks = LogEndMarks(lag_time_ms=320)
     for now_ms, end in ((100, 0), (120, 10), (140, 20)):
@@ -47,6 +49,7 @@ def test_last_caught_up_is_the_time_of_the_newest_mark_reached() -> None:
     assert LogEndMarks(320).last_reached(99) == -math.inf
 
 
+@proves("ISR.1")
 def test_marks_are_a_short_ring() -> None:
     marks = LogEndMarks(lag_time_ms=320)
     for now_ms in range(100_000):
@@ -55,6 +58,7 @@ def test_marks_are_a_short_ring() -> None:
     assert marks.last_reached(99_999) >= 99_980
 
 
+@proves("ISR.1")
 def test_a_follower_at_the_log_end_is_caught_up_now_however_long_it_is_idle() -> None:
     cluster = ReplicaCluster(settings=FAST)
     cluster.produce(1)
@@ -67,6 +71,7 @@ def test_a_follower_at_the_log_end_is_caught_up_now_however_long_it_is_idle() ->
     assert not any(isinstance(effect, ProposeInSyncReplicas) for effect in cluster[1].history)
 
 
+@proves("ISR.1")
 def test_a_full_pipe_puts_no_healthy_follower_out() -> None:
     cluster = ReplicaCluster(settings=FAST)
     for _ in range(100):
@@ -78,6 +83,7 @@ def test_a_full_pipe_puts_no_healthy_follower_out() -> None:
     assert isr(cluster) == [1, 2, 3]
 
 
+@proves("ISR.2")
 def test_a_follower_late_by_more_than_the_lag_time_is_put_out() -> None:
     cluster = ReplicaCluster(settings=FAST)
     cluster.cut.add((3, 1))
@@ -90,6 +96,7 @@ def test_a_follower_late_by_more_than_the_lag_time_is_put_out() -> None:
     assert cluster[1].answers[ticket].error is None
 
 
+@proves("ISR.2")
 def test_too_many_records_behind_on_two_checks_running_puts_out() -> None:
     view = FollowerView(2, accepted=True, durable_end=100)
     assert not in_sync.is_behind_in_records(view, previous_check_end=111, lag_max_records=10)
@@ -108,6 +115,7 @@ def test_the_bound_in_records_is_off_by_default() -> None:
 # -- joining
 
 
+@proves("ISR.3")
 @pytest.mark.parametrize(
     ("change", "joins"),
     [
@@ -146,6 +154,7 @@ def test_who_lags_by_more_than_the_lag_time_does_not_join_to_be_put_out_again(ca
     assert found is joins
 
 
+@proves("ISR.3")
 @pytest.mark.parametrize(
     "life", [None, replace(LIFE, fenced=True), replace(LIFE, stopping=True), replace(LIFE, broker_epoch=51)]
 )
@@ -154,12 +163,14 @@ def test_a_life_that_is_not_current_fenced_or_stopping_may_not_join(life: Broker
     assert not in_sync.may_join(view, life, epoch_start=0, high_watermark=0, now_ms=0.0)
 
 
+@proves("ISR.3")
 def test_nobody_joins_below_the_high_watermark_or_the_epochs_start() -> None:
     view = FollowerView(2, broker_epoch=50, accepted=True, durable_end=10, wants_in=True)
     assert not in_sync.may_join(view, LIFE, epoch_start=0, high_watermark=11, now_ms=0.0)
     assert not in_sync.may_join(view, LIFE, epoch_start=11, high_watermark=0, now_ms=0.0)
 
 
+@proves("PR.9")
 def test_a_restarted_replica_gets_back_in() -> None:
     cluster = ReplicaCluster(settings=FAST)
     cluster.produce(1)
@@ -187,6 +198,7 @@ def lone_joiner() -> ReplicaCluster:
     return cluster
 
 
+@proves("ISR.6")
 def test_a_proposal_carries_one_snapshot_and_the_leader() -> None:
     cluster = lone_joiner()
     asked = cluster[1].proposals[0]
@@ -195,12 +207,14 @@ def test_a_proposal_carries_one_snapshot_and_the_leader() -> None:
     assert asked.members == tuple((b, cluster[b].broker_epoch) for b in (1, 2, 3))
 
 
+@proves("ISR.6")
 def test_a_joiner_is_in_the_maximal_isr_from_the_proposal_on() -> None:
     cluster = lone_joiner()
     assert leading(cluster).committed == {1, 2}
     assert leading(cluster).maximal == {1, 2, 3}
 
 
+@proves("ISR.6")
 def test_a_leaver_stays_in_the_maximal_isr_until_the_commit() -> None:
     cluster = ReplicaCluster(settings=FAST)
     cluster.cut.add((3, 1))
@@ -218,6 +232,7 @@ def test_a_leaver_stays_in_the_maximal_isr_until_the_commit() -> None:
     assert cluster[1].answers[ticket].error is None
 
 
+@proves("ISR.6")
 def test_one_proposal_is_in_flight() -> None:
     cluster = ReplicaCluster(settings=FAST)
     cluster.controller.set_state(KEY, in_sync_replicas=(1,))
@@ -230,6 +245,7 @@ def test_one_proposal_is_in_flight() -> None:
     assert isr(cluster) == [1, 2, 3], "the second joiner's turn is after the first's"
 
 
+@proves("ISR.7")
 def test_refused_because_the_joiner_is_ineligible_the_committed_isr_counts_when_that_is_committed() -> None:
     cluster = lone_joiner()
     cluster.controller.lives[3] = replace(cluster.controller.lives[3], fenced=True)  # the leader does not know yet
@@ -271,6 +287,7 @@ def test_a_joiner_whose_disk_does_not_answer_is_not_proposed_until_it_does() -> 
     assert isr(cluster) == [1, 2, 3], "at once"
 
 
+@proves("ISR.7")
 def test_an_ineligible_answer_that_is_not_committed_takes_nobody_back() -> None:
     cluster = lone_joiner()
     refusal = IneligibleReplica("by a controller that is deposed and does not know it, or to an older proposal")
@@ -278,6 +295,7 @@ def test_an_ineligible_answer_that_is_not_committed_takes_nobody_back() -> None:
     assert leading(cluster).maximal == {1, 2, 3}
 
 
+@proves("ISR.7")
 @pytest.mark.parametrize("after_commit", [False, True])
 def test_without_an_answer_the_same_proposal_goes_again(after_commit: bool) -> None:
     cluster = lone_joiner()
@@ -296,6 +314,7 @@ def test_without_an_answer_the_same_proposal_goes_again(after_commit: bool) -> N
     assert leading(cluster).proposal is None
 
 
+@proves("ISR.7")
 def test_committed_metadata_with_a_higher_partition_epoch_ends_what_is_pending() -> None:
     cluster = lone_joiner()
     cluster.controller.set_state(KEY, in_sync_replicas=(1,))
@@ -306,6 +325,7 @@ def test_committed_metadata_with_a_higher_partition_epoch_ends_what_is_pending()
     assert proposal.partition_epoch == cluster.controller.partitions[KEY].partition_epoch
 
 
+@proves("ISR.9")
 def test_repeated_metadata_of_the_same_epoch_resets_nothing() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -316,6 +336,7 @@ def test_repeated_metadata_of_the_same_epoch_resets_nothing() -> None:
     assert leading(cluster).views == before
 
 
+@proves("ISR.9")
 def test_a_new_leader_gives_everybody_a_full_lag_period() -> None:
     cluster = ReplicaCluster(settings=FAST)
     cluster.cut.add((3, 2))
@@ -328,6 +349,7 @@ def test_a_new_leader_gives_everybody_a_full_lag_period() -> None:
     assert isr(cluster) == [1, 2]
 
 
+@proves("ISR.9")
 def test_a_replica_removed_and_added_again_starts_unknown() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -343,6 +365,7 @@ def test_a_replica_removed_and_added_again_starts_unknown() -> None:
     assert isr(cluster) == [1, 2, 3], "and gets in by a new position and its own log"
 
 
+@proves("ISR.10")
 def test_a_tick_that_comes_late_itself_puts_nobody_out() -> None:
     cluster = ReplicaCluster(settings=FAST)
     cluster.produce(1)
@@ -372,6 +395,7 @@ def test_a_new_leader_does_not_take_in_a_follower_below_its_epochs_start() -> No
     assert not joins
 
 
+@proves("ISR.7")
 def test_a_late_copy_of_a_refused_proposal_is_refused_too() -> None:
     """Bad history: the leader goes back to {1, 2}, commits without 3, and the first copy then takes 3 in (V5, V10)."""
     cluster = lone_joiner()

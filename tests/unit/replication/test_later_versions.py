@@ -7,9 +7,12 @@ import pytest
 from minilog.errors import CorruptMessage, UnsupportedVersion, error_from_wire
 from minilog.record_batch.header import decode_header
 from minilog_broker.replication.replica_effects import AppendToLog, LaterVersionMet, TruncateLog
+from tests.rules import proves
 from tests.unit.record_batch.batches import of_a_later_version, patched, sealed
 from tests.unit.replication.cluster import KEY, ReplicaCluster, batch
 from tests.unit.replication.test_follower import FollowerBench, placed
+
+pytestmark = proves("DK.2")
 
 
 def test_a_follower_ends_and_takes_nothing_behind_it() -> None:

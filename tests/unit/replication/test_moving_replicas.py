@@ -6,8 +6,11 @@ import pytest
 
 from minilog.partition_key import PartitionKey
 from minilog_broker.replication.follower.throttle import Throttle
+from tests.rules import proves
 from tests.unit.replication.broker import batch
 from tests.unit.replication.cluster import KEY, TOPIC_ID, ReplicaCluster, quick_settings
+
+pytestmark = proves("ISR.8")
 
 OTHER = PartitionKey(TOPIC_ID, 1)
 RATE = 100_000
@@ -54,6 +57,7 @@ def test_a_replica_that_went_and_came_back_starts_with_nothing() -> None:
     assert sorted(cluster.controller.partitions[KEY].in_sync_replicas) == [1, 2, 3]
 
 
+@proves("MD.53")
 def test_a_leader_that_sees_only_the_end_of_both_counts_nothing_of_before() -> None:
     """Mutant 8, where the two changes reach the leader as one."""
     cluster = ReplicaCluster()

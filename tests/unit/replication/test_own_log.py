@@ -13,7 +13,10 @@ from minilog_broker.replication.replica_effects import (
     LeadershipEffect,
     StoppedLeading,
 )
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, ReplicaCluster, batch
+
+pytestmark = proves("CO.3")
 
 TOLD = (BeganToLead, HighWatermarkMoved, StoppedLeading)
 
@@ -74,12 +77,14 @@ def test_nothing_is_told_to_be_committed_before_the_isr_has_it(cluster: ReplicaC
     assert told(cluster, 1) == []
 
 
+@proves("CO.2")
 def test_clients_write_nothing_to_an_internal_topic(cluster: ReplicaCluster) -> None:
     answer = cluster[1].answers[cluster.produce(1)]
     assert isinstance(answer.error, InvalidTopic)
     assert cluster[1].ends()[2] == 0
 
 
+@proves("CO.5")
 def test_a_new_leader_is_told_where_its_log_ended_and_the_former_that_it_is_over(cluster: ReplicaCluster) -> None:
     append(cluster, 0, rows=3)
     cluster.settle()

@@ -16,6 +16,7 @@ from minilog.errors import (
 from minilog_broker.replication.leader import pending_registrations
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.replication.replica_effects import RegisterPartition
+from tests.rules import proves
 from tests.unit.replication.broker import KEY, batch, transactional
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.transacting import (
@@ -27,6 +28,7 @@ from tests.unit.replication.transacting import (
 )
 
 
+@proves("TX.1")
 def test_a_producers_first_record_waits_until_the_coordinator_has_it_registered() -> None:
     cluster = ReplicaCluster()
     tickets = [send(cluster, 7, 0), send(cluster, 7, 1)]
@@ -40,6 +42,7 @@ def test_a_producers_first_record_waits_until_the_coordinator_has_it_registered(
     assert not cluster[1].registrations, "it is known from now on"
 
 
+@proves("TX.1")
 def test_who_is_refused_by_the_coordinator_writes_nothing() -> None:
     cluster = ReplicaCluster()
     tickets = [send(cluster, 7, 0), send(cluster, 7, 1)]
@@ -68,6 +71,7 @@ def test_a_resent_batch_waits_too_and_is_a_duplicate_then() -> None:
     assert cluster[1].ends()[2] == 1
 
 
+@proves("TX.1")
 def test_a_new_leader_with_the_producers_records_asks_nobody() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -80,12 +84,14 @@ def test_a_new_leader_with_the_producers_records_asks_nobody() -> None:
     assert error_of(cluster, ticket, at=2) is None
 
 
+@proves("TX.3")
 def test_an_unknown_transactional_producer_begins_at_sequence_0() -> None:
     cluster = ReplicaCluster()
     assert error_of(cluster, send(cluster, 7, 1)) is OutOfOrderSequenceNumber
     assert not cluster[1].registrations
 
 
+@proves("TX.3")
 @pytest.mark.parametrize("acks", [0, 1])
 def test_a_transactional_batch_is_acknowledged_by_all_whatever_is_asked(acks: int) -> None:
     cluster = ReplicaCluster()
@@ -99,6 +105,7 @@ def test_a_transactional_batch_is_acknowledged_by_all_whatever_is_asked(acks: in
     assert error_of(cluster, ticket) is None
 
 
+@proves("TX.3")
 def test_a_batch_and_its_entry_are_both_of_a_transaction_or_neither() -> None:
     cluster = ReplicaCluster()
     plain, marked = batch(producer=(7, 0, 0)), transactional(batch(producer=(7, 0, 0)))
@@ -108,6 +115,7 @@ def test_a_batch_and_its_entry_are_both_of_a_transaction_or_neither() -> None:
     assert not cluster[1].registrations
 
 
+@proves("TX.2")
 def test_who_waits_for_its_coordinator_times_out_and_a_late_answer_writes_nothing() -> None:
     cluster = ReplicaCluster()
     ticket = send(cluster, 7)
@@ -121,6 +129,7 @@ def test_who_waits_for_its_coordinator_times_out_and_a_late_answer_writes_nothin
     assert cluster[1].ends()[2] == 0
 
 
+@proves("TX.2")
 def test_losing_leadership_answers_who_waits_for_its_coordinator() -> None:
     cluster = ReplicaCluster()
     ticket = send(cluster, 7)
@@ -144,6 +153,7 @@ def test_below_min_who_was_registered_is_refused_and_nothing_is_written() -> Non
     assert error_of(cluster, ticket) is NotEnoughReplicas
 
 
+@proves("TX.2")
 def test_what_waits_is_bounded_by_producer_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = ReplicaCluster()
     tickets = [send(cluster, 7, sequence) for sequence in range(pending_registrations.MAX_WAITING + 1)]

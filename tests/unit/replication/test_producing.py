@@ -28,6 +28,7 @@ from minilog.errors import (
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header
 from minilog_broker.replication.replica_effects import AppendToLog
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, NOW_US, ReplicaCluster, batch
 
 
@@ -46,6 +47,7 @@ def isolated(cluster: ReplicaCluster, *, isr: tuple[int, ...]) -> None:
     cluster.settle()
 
 
+@proves("PR.1")
 def test_acks_all_is_answered_when_the_high_watermark_covers_it() -> None:
     cluster = ReplicaCluster()
     ticket = cluster.produce(1, batch(3))
@@ -58,6 +60,7 @@ def test_acks_all_is_answered_when_the_high_watermark_covers_it() -> None:
     assert (answer.error, answer.base_offset, answer.leader_epoch) == (None, 0, 0)
 
 
+@proves("PR.1")
 def test_acks_1_is_answered_at_the_leaders_durable_end() -> None:
     cluster = ReplicaCluster()
     ticket = cluster.produce(1, acks=1)
@@ -67,6 +70,7 @@ def test_acks_1_is_answered_at_the_leaders_durable_end() -> None:
     assert error_of(cluster, 1, ticket) is None
 
 
+@proves("PR.1")
 def test_acks_0_is_answered_only_where_it_is_refused() -> None:
     """Its producer must hear that somebody else leads: else it would go on for metadata.max.age.ms."""
     cluster = ReplicaCluster()
@@ -96,6 +100,7 @@ def test_a_time_stamp_of_the_future_is_refused_while_the_clock_is_trusted(
     assert cluster[1].ends()[2] == (0 if error else 1)
 
 
+@proves("PR.2")
 def test_below_min_acks_all_is_refused_before_anything_is_written() -> None:
     cluster = ReplicaCluster()
     isolated(cluster, isr=(1,))
@@ -105,6 +110,7 @@ def test_below_min_acks_all_is_refused_before_anything_is_written() -> None:
     assert cluster[1].ends()[2] == 0
 
 
+@proves("PR.2")
 def test_below_min_acks_1_is_stored_and_not_visible() -> None:
     cluster = ReplicaCluster()
     isolated(cluster, isr=(1,))
@@ -114,6 +120,7 @@ def test_below_min_acks_1_is_stored_and_not_visible() -> None:
     assert cluster[1].ends() == (0, 1, 1)
 
 
+@proves("PR.2")
 def test_when_the_isr_falls_below_min_after_the_append_the_outcome_is_unknown() -> None:
     cluster = ReplicaCluster()
     cluster.cut.update({(2, 1), (3, 1)})
@@ -129,6 +136,7 @@ def test_when_the_isr_falls_below_min_after_the_append_the_outcome_is_unknown() 
     assert cluster[1].ends()[2] == 1
 
 
+@proves("PR.3")
 def test_a_pending_produce_times_out_with_an_unknown_outcome() -> None:
     cluster = ReplicaCluster()
     cluster.cut.add((3, 1))
@@ -141,6 +149,7 @@ def test_a_pending_produce_times_out_with_an_unknown_outcome() -> None:
     assert issubclass(RequestTimedOut, UnknownOutcome)
 
 
+@proves("PR.3")
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_losing_leadership_answers_what_is_pending_with_an_unknown_outcome(acks: int) -> None:
     cluster = ReplicaCluster()
@@ -151,6 +160,7 @@ def test_losing_leadership_answers_what_is_pending_with_an_unknown_outcome(acks:
     assert error_of(cluster, 1, ticket) is UnknownOutcome
 
 
+@proves("PR.3")
 def test_stopping_answers_what_is_pending_with_an_unknown_outcome() -> None:
     cluster = ReplicaCluster()
     ticket = cluster.produce(1)
@@ -174,6 +184,7 @@ def test_a_topic_is_known_by_its_id() -> None:
     assert error_of(cluster, 1, cluster.produce(1, batch(key=other), key=other)) is UnknownTopicId
 
 
+@proves("PR.11")
 def test_a_batch_for_another_partition_is_refused() -> None:
     cluster = ReplicaCluster()
     ticket = cluster.produce(1, batch(key=PartitionKey(KEY.topic_id, 1)))
@@ -208,6 +219,7 @@ def sent(
     return cluster.produce(broker_id, batch(rows, producer=(7, epoch, sequence)), acks=acks)
 
 
+@proves("PR.5")
 def test_a_duplicate_is_answered_with_the_offsets_of_the_first() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -218,6 +230,7 @@ def test_a_duplicate_is_answered_with_the_offsets_of_the_first() -> None:
     assert cluster[1].ends()[2] == 2
 
 
+@proves("PR.5")
 def test_a_duplicate_of_a_batch_still_in_the_queue_is_found() -> None:
     cluster = ReplicaCluster()
     first, again = sent(cluster, 1, 0), sent(cluster, 1, 0)
@@ -226,6 +239,7 @@ def test_a_duplicate_of_a_batch_still_in_the_queue_is_found() -> None:
     assert cluster[1].ends()[2] == 1
 
 
+@proves("PR.5")
 def test_a_duplicate_waits_for_the_same_condition_as_the_original() -> None:
     cluster = ReplicaCluster()
     cluster.cut.update({(2, 1), (3, 1)})
@@ -240,6 +254,7 @@ def test_a_duplicate_waits_for_the_same_condition_as_the_original() -> None:
     assert error_of(cluster, 1, first) is error_of(cluster, 1, again) is None
 
 
+@proves("PR.5")
 def test_a_duplicate_below_min_is_unknown_not_unwritten() -> None:
     cluster = ReplicaCluster()
     isolated(cluster, isr=(1,))
@@ -248,6 +263,7 @@ def test_a_duplicate_below_min_is_unknown_not_unwritten() -> None:
     assert error_of(cluster, 1, sent(cluster, 1, 0)) is NotEnoughReplicasAfterAppend
 
 
+@proves("PR.4")
 def test_a_gap_is_out_of_order_against_state_and_queue() -> None:
     cluster = ReplicaCluster()
     sent(cluster, 1, 0)
@@ -260,6 +276,7 @@ def test_a_gap_is_out_of_order_against_state_and_queue() -> None:
     assert cluster[1].ends()[2] == 3
 
 
+@proves("PR.4")
 def test_at_most_five_are_on_their_way_into_the_log() -> None:
     cluster = ReplicaCluster()
     tickets = [sent(cluster, 1, sequence) for sequence in range(6)]
@@ -269,6 +286,7 @@ def test_at_most_five_are_on_their_way_into_the_log() -> None:
     assert cluster[1].ends()[2] == 5
 
 
+@proves("PR.6")
 def test_sequences_wrap() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1, batch(2, producer=(7, 0, 2**31 - 2)))
@@ -278,6 +296,7 @@ def test_sequences_wrap() -> None:
     assert cluster[1].ends()[2] == 3
 
 
+@proves("PR.6")
 def test_a_new_epoch_starts_at_0_and_fences_the_old_one() -> None:
     cluster = ReplicaCluster()
     sent(cluster, 1, 0)
@@ -295,6 +314,7 @@ def test_older_than_the_last_five_is_a_duplicate_whose_place_is_not_known() -> N
     assert error_of(cluster, 1, sent(cluster, 1, 0)) is DuplicateSequenceNumber
 
 
+@proves("PR.6")
 def test_an_unknown_producer_is_accepted_at_any_sequence() -> None:
     cluster = ReplicaCluster()
     ticket = sent(cluster, 1, 40)
@@ -302,6 +322,7 @@ def test_an_unknown_producer_is_accepted_at_any_sequence() -> None:
     assert error_of(cluster, 1, ticket) is None
 
 
+@proves("PR.9")
 def test_the_state_survives_failover() -> None:
     cluster = ReplicaCluster()
     first = sent(cluster, 1, 0)
@@ -331,6 +352,7 @@ def test_the_state_survives_a_restart_and_its_own_snapshot() -> None:
     assert cluster[1].answers[again].base_offset == cluster[1].answers[first].base_offset == 0
 
 
+@proves("PR.9")
 def test_the_state_is_truncated_with_the_log() -> None:
     cluster = ReplicaCluster()
     cluster.cut.update({(2, 1), (3, 1)})
@@ -350,6 +372,7 @@ def test_the_state_is_truncated_with_the_log() -> None:
     assert leader.producers.entry(7) is None
 
 
+@proves("ISR.15", "PR.4")
 def test_a_failed_append_drops_the_batch_and_all_behind_it() -> None:
     cluster = ReplicaCluster()
     cluster[1].files.fill("/")
@@ -364,6 +387,7 @@ def test_a_failed_append_drops_the_batch_and_all_behind_it() -> None:
     assert cluster[1].answers[again].base_offset == 0
 
 
+@proves("ISR.15")
 def test_reading_goes_on_when_the_disk_is_full() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -376,6 +400,7 @@ def test_reading_goes_on_when_the_disk_is_full() -> None:
     assert cluster.pushed(1, session_id)[0][1]
 
 
+@proves("ISR.15")
 def test_a_failed_sync_takes_the_replica_offline_and_the_outcome_is_unknown() -> None:
     cluster = ReplicaCluster()
     cluster[1].files.fail("fdatasync", errno.EIO)

@@ -21,8 +21,11 @@ from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.replica import Replica
 from minilog_broker.replication.rules.in_sync import FollowerView, Progress
 from minilog_broker.replication.settings import ReplicationSettings
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, TOPIC_ID, BrokerOfCores, Link, ReplicaCluster
 from tests.unit.replication.mutants import who_lags_joins
+
+pytestmark = proves("ISR.5")
 
 LAG_MS = 10_000.0  # replica.lag.time.max.ms: the default
 
@@ -314,10 +317,12 @@ def test_put_out(scenario: Callable[[], None]) -> None:
     scenario()
 
 
+@proves("ISR.4")
 def test_who_is_not_heard_stays_out_where_there_are_two_replicas() -> None:
     who_is_not_heard_stays_out(brokers=2)
 
 
+@proves("ISR.10")
 @pytest.mark.parametrize("every_ms", [12_000.0, 5_000.0, 1_000.0])
 def test_a_late_loop_puts_a_hung_follower_out_however_often_it_is_late(every_ms: float) -> None:
     a_late_loop_puts_a_hung_follower_out(every_ms)

@@ -8,6 +8,7 @@ from minilog.errors import (
     ProducerFenced,
 )
 from minilog.v1 import metadata_pb2
+from tests.rules import proves
 from tests.unit.replication.broker import KEY
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.transacting import (
@@ -23,6 +24,7 @@ from tests.unit.replication.transacting import (
 )
 
 
+@proves("TX.11")
 def test_the_last_stable_offset_waits_for_the_marker_to_be_committed_on_every_replica() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
@@ -49,6 +51,7 @@ def test_list_offsets_tells_the_last_stable_offset() -> None:
     assert (told.last_stable_offset, told.high_watermark, told.offset) == (1, 2, 0)
 
 
+@proves("PR.9", "TX.13")
 def test_a_restart_knows_what_was_open_and_what_had_ended() -> None:
     cluster = ReplicaCluster(brokers=1)
     begin(cluster, 7)
@@ -68,6 +71,7 @@ def test_a_restart_knows_what_was_open_and_what_had_ended() -> None:
     assert error_of(cluster, send(cluster, 8, 1)) is ProducerFenced
 
 
+@proves("TX.13")
 def test_transactions_are_truncated_with_the_log() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -90,6 +94,7 @@ def test_transactions_are_truncated_with_the_log() -> None:
 # -- who reads what
 
 
+@proves("TX.12")
 @pytest.mark.parametrize("broker_id", [1, 2])
 def test_who_reads_what_is_committed_is_sent_nothing_above_the_last_stable_offset(broker_id: int) -> None:
     cluster = ReplicaCluster()
@@ -107,6 +112,7 @@ def test_who_reads_what_is_committed_is_sent_nothing_above_the_last_stable_offse
     assert [run.last_stable_offset for run in cluster.runs(broker_id, committed)][-1] == 3
 
 
+@proves("TX.12")
 @pytest.mark.parametrize("broker_id", [1, 2])
 def test_a_run_tells_whose_batches_in_it_were_aborted(broker_id: int) -> None:
     cluster = ReplicaCluster()
@@ -130,6 +136,7 @@ def test_a_run_tells_whose_batches_in_it_were_aborted(broker_id: int) -> None:
     assert [list(run.aborted_producer_ids) for run, batches in cluster.pushed(broker_id, all_) if batches] == [[]]
 
 
+@proves("TX.12")
 def test_without_transactions_both_isolation_levels_are_sent_the_same() -> None:
     cluster = ReplicaCluster()
     sessions = [cluster.consume(1, 0), cluster.consume(1, 0, isolation=UNCOMMITTED)]

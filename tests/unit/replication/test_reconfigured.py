@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tests.rules import proves
 from tests.unit.replication.cluster import KEY, ReplicaCluster, quick_settings
 from tests.unit.replication.test_moving_replicas import RATE, added, end, produced, without
+
+pytestmark = proves("MD.27")
 
 LONG_MS, SHORT_MS = 60_000.0, 1_000.0
 

@@ -18,9 +18,12 @@ from minilog.typed.topic_schema import TopicSchema, give_ids
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog_broker.replication.leader.produce import validated
 from minilog_broker.replication.partition_state import CleanupPolicy, TopicConfig
+from tests.rules import proves
 from tests.unit.replication.broker import KEY, NOW_US, batch, transactional
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.transacting import WRITE
+
+pytestmark = proves("PR.10")
 
 COMPACT, BOTH = CleanupPolicy.COMPACT, CleanupPolicy.COMPACT | CleanupPolicy.DELETE
 ONE_KEY = give_ids(schema_from_ddl("name string, id long", ["id"], None))

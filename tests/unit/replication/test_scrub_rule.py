@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from minilog_broker.replication.rules.scrub import Comparison, compare_copies
+from tests.rules import proves
+
+pytestmark = proves("DK.4")
 
 NOTHING, UNDECIDED = Comparison(), Comparison(is_undecided=True)
 

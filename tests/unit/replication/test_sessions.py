@@ -13,6 +13,7 @@ from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.replica_effects import FetcherStreamReady, SessionReady
 from minilog_broker.replication.sessions.session import MAX_RUNS
 from minilog_broker.replication.settings import ReplicationSettings
+from tests.rules import proves
 from tests.unit.replication.cluster import (
     KEY,
     TOPIC_ID,
@@ -85,6 +86,7 @@ def lonely(*, credit: int, batches: int, size_bytes: int = 100) -> tuple[Replica
 # -- credit, turns, size of messages
 
 
+@proves("SE.13")
 def test_with_any_credit_left_one_batch_of_any_size_may_go() -> None:
     cluster, session_id = lonely(credit=1, batches=2, size_bytes=5_000)
     sent = data_bytes(messages(cluster, session_id))
@@ -92,6 +94,7 @@ def test_with_any_credit_left_one_batch_of_any_size_may_go() -> None:
     assert sent[0] > 5_000
 
 
+@proves("SE.13")
 def test_without_credit_nothing_goes_until_more_is_granted() -> None:
     cluster, session_id = lonely(credit=1, batches=2, size_bytes=1_000)
     (first,) = data_bytes(messages(cluster, session_id))
@@ -102,6 +105,7 @@ def test_without_credit_nothing_goes_until_more_is_granted() -> None:
     assert len(data_bytes(messages(cluster, session_id))) == 1
 
 
+@proves("ISR.8")
 def test_a_position_with_a_limit_gets_so_many_bytes_and_no_more_before_a_new_one() -> None:
     cluster, session_id = lonely(credit=1 << 20, batches=10, size_bytes=1_000)
     sent: list[int] = []
@@ -115,12 +119,14 @@ def test_a_position_with_a_limit_gets_so_many_bytes_and_no_more_before_a_new_one
     assert all(3_000 <= size_bytes < 5_000 for size_bytes in sent), sent
 
 
+@proves("SE.13")
 def test_credit_never_goes_back() -> None:
     cluster, session_id = lonely(credit=10_000, batches=1)
     cluster[1].manager.replicate_request(session_id, peer_pb2.ReplicateRequest(credit_bytes=0), cluster.now_ms)
     assert len(data_bytes(messages(cluster, session_id))) == 1
 
 
+@proves("SE.14")
 def test_news_needs_no_credit() -> None:
     cluster, session_id = lonely(credit=0, batches=1)
     (message,) = messages(cluster, session_id)
@@ -128,6 +134,7 @@ def test_news_needs_no_credit() -> None:
     assert message.payloads == [b""]
 
 
+@proves("SE.13")
 def test_every_byte_received_is_given_back() -> None:
     settings = quick_settings(replica_fetch_max_bytes=3_000)
     cluster = ReplicaCluster(settings=settings)
@@ -137,6 +144,7 @@ def test_every_byte_received_is_given_back() -> None:
     assert cluster[2].ends()[2] == cluster[3].ends()[2] == 60
 
 
+@proves("SE.13")
 def test_dropped_bytes_are_given_back_too() -> None:
     cluster = ReplicaCluster(settings=quick_settings(replica_fetch_max_bytes=2_000))
     for times in range(20):
@@ -150,6 +158,7 @@ def test_dropped_bytes_are_given_back_too() -> None:
         assert cluster[2].ends()[2] == times + 1
 
 
+@proves("SE.15")
 def test_a_message_carries_about_four_mebibytes() -> None:
     cluster, session_id = lonely(credit=1 << 30, batches=16, size_bytes=700_000)
     sent = data_bytes(messages(cluster, session_id))
@@ -158,6 +167,7 @@ def test_a_message_carries_about_four_mebibytes() -> None:
     assert sent[0] > (3 << 20), "all that waits goes together"
 
 
+@proves("SE.15")
 def test_ready_partitions_take_turns() -> None:
     cluster = ReplicaCluster(brokers=1)
     keys = [KEY, PartitionKey(TOPIC_ID, 1)]
@@ -180,6 +190,7 @@ def test_ready_partitions_take_turns() -> None:
     assert set(turns[:2]) == {0, 1}
 
 
+@proves("SE.15")
 def test_a_message_carries_all_that_is_ready() -> None:
     cluster = ReplicaCluster(brokers=1)
     keys = [PartitionKey(TOPIC_ID, number) for number in range(5)]
@@ -227,6 +238,7 @@ def ready_count(broker: BrokerOfCores, kind: type) -> int:
     return sum(isinstance(effect, kind) for effect in broker.history)
 
 
+@proves("SE.18")
 def test_a_session_that_waits_is_woken_once_for_what_comes_meanwhile() -> None:
     cluster, session_id = lonely(credit=1 << 20, batches=0)
     messages(cluster, session_id)
@@ -237,6 +249,7 @@ def test_a_session_that_waits_is_woken_once_for_what_comes_meanwhile() -> None:
     assert ready_count(cluster[1], SessionReady) == before + 1
 
 
+@proves("SE.14")
 def test_news_wakes_a_session_that_waits_at_most_every_5_ms() -> None:
     cluster = ReplicaCluster()
     for _ in range(40):
@@ -317,6 +330,7 @@ def test_a_position_that_waits_has_no_riders() -> None:
     assert not sign_of_life.message.runs
 
 
+@proves("SE.16")
 def test_both_sides_give_a_sign_of_life_every_keepalive() -> None:
     cluster = ReplicaCluster()
     up = ready_count(cluster[2], FetcherStreamReady)
@@ -340,6 +354,7 @@ def test_a_consumer_says_how_often_signs_of_life_are_due() -> None:
     assert told == {0: 125, 1: 125, 1_000: 12, 60_000: 2}
 
 
+@proves("SE.18")
 def test_nothing_else_happens_on_an_idle_cluster() -> None:
     cluster = ReplicaCluster()
     cluster.advance(500)
@@ -348,6 +363,7 @@ def test_nothing_else_happens_on_an_idle_cluster() -> None:
     assert all(len(cluster[b].history) - before[b] <= 25 for b in cluster.brokers)
 
 
+@proves("SE.16")
 def test_a_follower_silent_for_five_keepalives_is_dropped() -> None:
     cluster, session_id = lonely(credit=1, batches=0)
     cluster.advance(499)
@@ -356,6 +372,7 @@ def test_a_follower_silent_for_five_keepalives_is_dropped() -> None:
     assert session_id in cluster[1].refused
 
 
+@proves("SE.16")
 def test_a_leader_silent_for_five_keepalives_is_dropped_and_opened_anew() -> None:
     cluster = ReplicaCluster()
     link = last_link(cluster)
@@ -372,6 +389,7 @@ def test_a_leader_silent_for_five_keepalives_is_dropped_and_opened_anew() -> Non
     assert cluster[2].ends()[2] == 1
 
 
+@proves("SE.17")
 def test_a_refused_connection_is_tried_again_with_a_pause_of_at_most_500_ms() -> None:
     cluster = ReplicaCluster()
     cluster[1].crash()
@@ -380,6 +398,7 @@ def test_a_refused_connection_is_tried_again_with_a_pause_of_at_most_500_ms() ->
     assert 20 <= opened <= 60
 
 
+@proves("SE.17")
 def test_one_stream_per_follower_and_leader_however_many_partitions() -> None:
     cluster = ReplicaCluster()
     for number in range(1, 20):
@@ -405,6 +424,7 @@ def test_a_session_of_an_earlier_life_is_refused() -> None:
 # -- many partitions
 
 
+@proves("SE.19")
 def test_a_session_of_many_partitions_says_all_in_messages_of_no_more_than_one_may_name() -> None:
     cluster = ReplicaCluster(brokers=2)
     count = MAX_POSITIONS + 100

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.rules import mutated, proves
+from tests.rules.table import SMALL_MODEL
 from tests.unit.replication.small_model import search
-from tests.unit.replication.small_model_mutants import MUTANTS, mutated
+from tests.unit.replication.small_model_mutants import BOUNDS
 from tests.unit.replication.small_model_state import ReplicationBounds
+
+pytestmark = proves("V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "V9", "V10", "V17", "V18")
 
 # Bounds, and how many states there are within them: another number means that the rules or the model changed.
 WHOLE = {
@@ -29,9 +33,9 @@ def test_all_states_within_the_bounds_hold(name: str) -> None:
     assert found.states == states
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", SMALL_MODEL)
 def test_a_wrong_rule_is_found(name: str) -> None:
-    with mutated(name):
-        found = search(MUTANTS[name][1])
+    with mutated(SMALL_MODEL[name]):
+        found = search(BOUNDS[name])
     assert found.broken is not None, f"{found.states} states hold"
     assert found.history

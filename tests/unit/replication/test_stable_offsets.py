@@ -10,6 +10,7 @@ from minilog.errors import LeaderNotAvailable, NotLeaderOrFollower, UnknownTopic
 from minilog.partition_key import PartitionKey
 from minilog_broker.replication.replica_effects import StableOffsetMoved
 from minilog_broker.replication.stable_offsets import Known, Question, StableOffset
+from tests.rules import proves
 from tests.unit.replication.broker import KEY
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.transacting import begin, commit, cut_off
@@ -72,6 +73,7 @@ def rest(cluster: ReplicaCluster) -> None:
 # -- the answer
 
 
+@proves("SO.1")
 def test_who_knows_nothing_gets_news_at_once() -> None:
     answer = news(filled())
     assert (answer.leader_epoch, answer.log_start_offset, answer.last_stable_offset) == (0, 0, 3)
@@ -83,6 +85,7 @@ def test_an_empty_log_has_no_size_of_a_record() -> None:
     assert news(filled(0)) == StableOffset(0, 0, 0, 0, 0)
 
 
+@proves("SO.1")
 def test_who_knows_all_gets_nothing_until_the_high_watermark_moves() -> None:
     cluster = filled()
     known = as_known(news(cluster))
@@ -96,6 +99,7 @@ def test_who_knows_all_gets_nothing_until_the_high_watermark_moves() -> None:
     assert news(cluster, known).last_stable_offset == 4
 
 
+@proves("SO.1")
 def test_an_open_transaction_holds_the_offset_back_until_its_marker() -> None:
     cluster = filled(1)
     begin(cluster, 7)
@@ -109,6 +113,7 @@ def test_an_open_transaction_holds_the_offset_back_until_its_marker() -> None:
     assert news(cluster, known).last_stable_offset == 4
 
 
+@proves("SO.3")
 def test_a_clean_election_takes_nothing_back() -> None:
     cluster = filled()
     known = as_known(news(cluster))
@@ -123,6 +128,7 @@ def test_a_clean_election_takes_nothing_back() -> None:
         ask(cluster, known, at=1)
 
 
+@proves("SO.3")
 def test_after_an_unclean_election_the_epochs_end_is_below_what_was_known() -> None:
     cluster = filled(2)
     put_out(cluster, 3)
@@ -138,6 +144,7 @@ def test_after_an_unclean_election_the_epochs_end_is_below_what_was_known() -> N
     assert answer.end_of_epoch == 2 < known.last_stable_offset
 
 
+@proves("SO.2")
 def test_a_leader_that_does_not_know_its_end_has_no_news() -> None:
     cluster = filled()
     cut_off(cluster, 2, 3)
@@ -163,6 +170,7 @@ def test_a_leader_that_does_not_know_its_end_has_no_news() -> None:
     assert news(cluster).last_stable_offset == 4
 
 
+@proves("SO.1")
 def test_deleted_records_move_the_log_start() -> None:
     cluster = filled()
     known = as_known(news(cluster))
@@ -176,6 +184,7 @@ def test_deleted_records_move_the_log_start() -> None:
 # -- errors
 
 
+@proves("SO.4")
 def test_only_the_leader_answers() -> None:
     cluster = filled()
     with pytest.raises(NotLeaderOrFollower):
@@ -187,6 +196,7 @@ def test_a_topic_that_the_broker_does_not_know() -> None:
         ask(filled(), key=PartitionKey(b"another topic id", 0))
 
 
+@proves("SO.4")
 def test_a_leader_whose_disk_has_not_settled_is_not_available() -> None:
     cluster = filled()
     cluster.produce(1)
@@ -197,11 +207,13 @@ def test_a_leader_whose_disk_has_not_settled_is_not_available() -> None:
         ask(cluster)
 
 
+@proves("SO.4")
 def test_a_leader_that_the_asker_knows_to_be_over() -> None:
     with pytest.raises(NotLeaderOrFollower, match="leader epoch 5 has begun"):
         ask(filled(), Known(5, 3, 0))
 
 
+@proves("SO.4")
 def test_a_leader_that_is_cut_off_does_not_answer() -> None:
     cluster = filled()
     cluster.controller.alter(replace(cluster.config, unclean_leader_election=True))
@@ -215,6 +227,7 @@ def test_a_leader_that_is_cut_off_does_not_answer() -> None:
 # -- when to ask again
 
 
+@proves("SO.5")
 def test_nobody_is_woken_who_does_not_watch() -> None:
     cluster = filled()
     cluster[1].manager.watch(KEY)

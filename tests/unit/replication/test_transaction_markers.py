@@ -12,6 +12,7 @@ from minilog.errors import (
     ProducerFenced,
 )
 from minilog_broker.replication.replica_effects import EndMarker
+from tests.rules import proves
 from tests.unit.replication.broker import KEY, batch
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.transacting import (
@@ -26,6 +27,7 @@ from tests.unit.replication.transacting import (
 )
 
 
+@proves("TX.5")
 def test_all_markers_of_a_call_are_one_control_batch() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -39,6 +41,7 @@ def test_all_markers_of_a_call_are_one_control_batch() -> None:
     assert cluster[1].headers()[-1].is_control
 
 
+@proves("TX.5")
 def test_markers_are_answered_when_they_are_below_the_high_watermark() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -54,6 +57,7 @@ def test_markers_are_answered_when_they_are_below_the_high_watermark() -> None:
     assert cluster[1].ends()[2] == 2
 
 
+@proves("TX.5")
 def test_a_repeated_marker_writes_nothing_and_is_answered_at_once() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -64,6 +68,7 @@ def test_a_repeated_marker_writes_nothing_and_is_answered_at_once() -> None:
     assert cluster[1].ends()[2] == 2
 
 
+@proves("TX.5")
 def test_a_repeated_marker_on_its_way_writes_nothing() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -73,6 +78,7 @@ def test_a_repeated_marker_on_its_way_writes_nothing() -> None:
     assert cluster[1].ends()[2] == 3, "the second batch is that of 8"
 
 
+@proves("TX.5")
 def test_a_marker_survives_failover_and_is_not_written_again() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -89,6 +95,7 @@ def test_a_marker_survives_failover_and_is_not_written_again() -> None:
     assert error_of(cluster, send(cluster, 7, 1, to=2), at=2) is ProducerFenced
 
 
+@proves("TX.6")
 def test_a_commit_that_does_not_match_what_is_there_is_refused_whole() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -102,6 +109,7 @@ def test_a_commit_that_does_not_match_what_is_there_is_refused_whole() -> None:
     assert cluster[1].marked[nothing_written] is None
 
 
+@proves("TX.6")
 def test_a_commit_is_judged_by_log_and_queue() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -111,6 +119,7 @@ def test_a_commit_is_judged_by_log_and_queue() -> None:
     assert cluster[1].marked[ticket] is None
 
 
+@proves("TX.6")
 def test_who_was_aborted_is_not_committed_nor_the_other_way_round() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -120,6 +129,7 @@ def test_who_was_aborted_is_not_committed_nor_the_other_way_round() -> None:
     assert isinstance(cluster[1].marked[cluster.write_markers(1, commit(7))], InvalidTxnState), "in the log"
 
 
+@proves("TX.4")
 def test_a_marker_cancels_who_waits_for_the_coordinator() -> None:
     cluster = ReplicaCluster()
     ticket = send(cluster, 7)
@@ -130,6 +140,7 @@ def test_a_marker_cancels_who_waits_for_the_coordinator() -> None:
     assert cluster[1].ends()[2] == 1, "only the marker: a late answer of the coordinator writes nothing"
 
 
+@proves("TX.4")
 def test_a_producer_that_ended_or_ends_is_fenced() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)
@@ -165,6 +176,7 @@ def test_markers_that_are_not_committed_in_time_are_to_be_asked_for_again() -> N
     assert not isinstance(error, InvalidTxnState)
 
 
+@proves("TX.10")
 def test_a_full_disk_writes_no_marker_and_the_producer_has_not_ended() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 7)

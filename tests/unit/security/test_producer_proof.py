@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from minilog_broker.security.producer_proof import KEY_BYTES, NO_PROOF, PROOF_BYTES, ProducerKey, WriterName
+from tests.rules import proves
 
 KEY = ProducerKey(b"k" * KEY_BYTES, 1_000)
 NAME = WriterName(1_007, 0, "job")
@@ -20,6 +21,7 @@ def test_a_proof_is_the_same_wherever_it_is_made() -> None:
     assert ProducerKey(b"k" * KEY_BYTES, 1_000).proves(proof, NAME, ALICE)
 
 
+@proves("PR.7")
 @pytest.mark.parametrize(
     "other",
     [
@@ -33,6 +35,7 @@ def test_it_proves_no_other_name(other: WriterName) -> None:
     assert not KEY.proves(KEY.proof(NAME, ALICE), other, ALICE)
 
 
+@proves("PR.7")
 def test_it_proves_nothing_of_anybody_else() -> None:
     proof = KEY.proof(NAME, ALICE)
     assert not KEY.proves(proof, NAME, "User:mallory")

@@ -8,7 +8,10 @@ from minilog.security.scram import DEFAULT_ITERATIONS, LoginKind, ScramClient, S
 from minilog.security.scram_messages import ScramError
 from minilog.security.secret import Secret
 from minilog_broker.security.scram_server import Accepted, Refused, ScramServer, Shape
+from tests.rules import proves
 from tests.unit.security.test_scram import SHA_256, UNKNOWN_USER_SECRET, Users
+
+pytestmark = proves("MD.29")
 
 HMAC = "planted+secret=="
 TOKENS, USERS = Users("0f1e", "alice", password=Secret(HMAC)), Users("alice", "0f1e")

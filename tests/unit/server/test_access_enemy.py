@@ -36,8 +36,11 @@ from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.ingress.client_gate import ClientGate
 from minilog_broker.server.ingress.gate import PeerGate
 from minilog_broker.server.services.authentication_service import AuthenticationService
+from tests.rules import proves
 from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.server.surroundings import rules_of_now
+
+pytestmark = proves("MD.10")
 
 HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
 MECHANISM = ScramMechanism.SCRAM_SHA_512

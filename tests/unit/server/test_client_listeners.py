@@ -27,7 +27,10 @@ from minilog_broker.server.client_listeners import (
 from minilog_broker.server.config import load_config
 from minilog_broker.server.services.metadata_service import tell_brokers
 from minilog_broker.storage.snapshot_id import SnapshotId
+from tests.rules import proves
 from tests.unit.controller.cluster import ControllerCluster, error_of
+
+pytestmark = proves("MD.24")
 
 LOOPBACK = ("127.0.0.1", 9092)
 PEERS = {

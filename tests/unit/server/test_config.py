@@ -10,6 +10,9 @@ from minilog.errors import InvalidConfig
 from minilog_broker.cli.common import parse_assignments
 from minilog_broker.server.config import BrokerConfig, load_config
 from minilog_broker.storage.compaction.newest_offsets import MAX_BUFFER_BYTES
+from tests.rules import proves
+
+pytestmark = proves("DOC.2")
 
 
 def test_defaults_are_those_of_the_contract() -> None:

@@ -22,7 +22,10 @@ from minilog_broker.server.ingress.connections import (
 )
 from minilog_broker.server.ingress.traffic import Flow, Traffic
 from minilog_broker.server.runtime.turns import Turns
+from tests.rules import proves
 from tests.simulation.machines.loop import VirtualLoop
+
+pytestmark = proves("DK.17")
 
 MIB = 1 << 20
 LIMITS = ConnectionLimits(connections=10, request_bytes=64 * MIB, response_bytes=32 * MIB)

@@ -13,6 +13,9 @@ from minilog_broker.server.console_options import ConsoleOptions, console_option
 from minilog_broker.server.console_process import LONG_LIFE_S, LONGEST_PAUSE_S, PAUSE_S, Pauses, console_command
 from minilog_broker.server.health import ConsoleCondition
 from minilog_broker.server.http.app import console_answer
+from tests.rules import proves
+
+pytestmark = proves("CON.5")
 
 LOOPBACK = ("127.0.0.1", 9092)
 HERE, ELSEWHERE = {"console.listen": "127.0.0.1:9644"}, {"console.listen": "0.0.0.0:9644"}

@@ -41,7 +41,10 @@ from minilog_broker.server.services.producer_ids import ProducerIds
 from minilog_broker.server.services.queue_service import QueueService
 from minilog_broker.server.services.transaction_service import TransactionService
 from minilog_broker.server.shells import coordinator_loading, coordinator_shell
+from tests.rules import proves
 from tests.unit.server.coordinating import ORDERS, TOPIC_IDS, CoordinatingBroker
+
+pytestmark = proves("CO.6")
 
 TAKES_AT_MOST_S = 20.0
 GROUP = "report"

@@ -26,7 +26,10 @@ from minilog_broker.server.ingress.arrival import arrival_of
 from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.client_gate import ClientGate
 from minilog_broker.server.ingress.gate import OpenGate, PeerGate
+from tests.rules import proves
 from tests.unit.server.surroundings import rules_of_now
+
+pytestmark = proves("MD.10")
 
 ALICE = Principal(USER, "alice")
 HOST = "10.0.0.7"

@@ -8,7 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from minilog_broker.server.background.jobs import Jobs, Round
+from tests.rules import proves
 from tests.simulation.machines.loop import VirtualLoop
+
+pytestmark = proves("DK.8")
 
 
 @dataclass

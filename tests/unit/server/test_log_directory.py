@@ -24,9 +24,12 @@ from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import recover_producer_state
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.controller.cluster import DEFAULTS
 from tests.unit.replication.broker import batch
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("DK.12")
 
 KEYS = [PartitionKey(bytes([number] * 16), 0) for number in (1, 2, 3)]
 BROKEN = KEYS[1]
@@ -257,6 +260,7 @@ def test_a_torn_tail_is_told_with_every_heartbeat_until_the_replica_is_in_an_isr
     assert unsettled_replicas(logs) == []
 
 
+@proves("DK.8")
 def test_retention_lets_go_of_no_more_than_a_slice_may_and_goes_on_with_the_next(files: MemoryDisk) -> None:
     _, logs = opened(files)
     logs.recover()

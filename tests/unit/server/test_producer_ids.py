@@ -18,6 +18,9 @@ from minilog_broker.server.access.caller import NO_RULES, Caller
 from minilog_broker.server.clients.controller_link import IdBlock
 from minilog_broker.server.services import producer_ids
 from minilog_broker.server.services.producer_ids import GivenId, ProducerIds
+from tests.rules import proves
+
+pytestmark = proves("PR.7")
 
 ALICE = Caller(Principal(USER, "alice"), "host", "/InitProducerId", NO_RULES)
 BLOCK = 4

@@ -12,7 +12,10 @@ from minilog_broker.security.principal import USER, Principal
 from minilog_broker.security.producer_proof import KEY_BYTES, NO_PROOF, ProducerKey, WriterName
 from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
 from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
+from tests.rules import proves
 from tests.unit.replication.broker import batch
+
+pytestmark = proves("PR.7")
 
 KEY = ProducerKey(b"k" * KEY_BYTES, 1_000)
 ALICE, MALLORY = (Caller(Principal(USER, name), "host", "/Produce", NO_RULES) for name in ("alice", "mallory"))

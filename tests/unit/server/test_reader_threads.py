@@ -12,6 +12,9 @@ import pytest
 
 from minilog_broker.server.disk.disk_stall import LEAST_STALL_MS, DiskAnswer, DiskStall
 from minilog_broker.server.disk.reader_threads import DiskRead, ReaderThreads, ReadTurns, carry_out, result_of
+from tests.rules import proves
+
+pytestmark = proves("RD.2")
 
 
 class Turns:
@@ -40,6 +43,7 @@ def test_so_many_are_read_at_a_time_and_in_the_order_in_which_they_were_asked_fo
     assert reading.turns.waiting == 0
 
 
+@proves("RD.4")
 def test_what_nobody_wants_any_more_is_not_begun_and_is_told_as_nothing() -> None:
     reading, wanted = Turns(1), [True]
     reading.ask("first")
@@ -51,6 +55,7 @@ def test_what_nobody_wants_any_more_is_not_begun_and_is_told_as_nothing() -> Non
     assert reading.told == [None, "first", "third"]
 
 
+@proves("DK.10")
 def test_reads_that_all_hang_are_a_disk_that_does_not_answer() -> None:
     reading = Turns(2)
     reading.ask("hangs")

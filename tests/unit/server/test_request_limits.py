@@ -20,6 +20,9 @@ from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadat
 from minilog_broker.server.ingress.admission import methods
 from minilog_broker.server.ingress.request_limits import MAX_REQUEST_BYTES, CountLimit, RequestLimits, limits_of
 from minilog_broker.server.ingress.wire_fields import Shape, has_more_fields
+from tests.rules import proves
+
+pytestmark = proves("SE.19")
 
 LIMITS = {each.name: limits_of(each) for each in methods()}
 EMPTY: defaultdict[int | None, object] = defaultdict(int, {None: b"", FieldDescriptor.CPPTYPE_STRING: ""})

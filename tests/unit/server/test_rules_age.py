@@ -22,7 +22,10 @@ from minilog_broker.server.ingress.arrival import arrival_of
 from minilog_broker.server.ingress.client_gate import ClientGate
 from minilog_broker.server.metrics.broker_state import of_rules
 from minilog_broker.server.services.authentication_service import AuthenticationService
+from tests.rules import proves
 from tests.unit.server.surroundings import nobody
+
+pytestmark = proves("MD.11")
 
 ALICE = Principal(USER, "alice")
 HOST = "10.0.0.7"

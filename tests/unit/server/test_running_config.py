@@ -12,6 +12,9 @@ from minilog.errors import InvalidConfig
 from minilog_broker.controller.image import ALL_BROKERS
 from minilog_broker.server.config import DYNAMIC_NAMES, BrokerConfig, load_with_origins, setting_names
 from minilog_broker.server.running_config import Kept, RunningConfig, check_dynamic
+from tests.rules import proves
+
+pytestmark = proves("MD.27")
 
 LAG, RETENTION, LEVEL = "replica.lag.time.max.ms", "retention.ms", "log.level"
 

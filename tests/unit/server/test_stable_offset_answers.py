@@ -10,8 +10,11 @@ from minilog.errors import InvalidArgument, error_from_wire
 from minilog.v1 import peer_pb2
 from minilog_broker.replication.stable_offsets import Known
 from minilog_broker.server.runtime.timer import now_ms
+from tests.rules import proves
 from tests.unit.replication.transacting import begin, commit
 from tests.unit.server.stable_offset_world import NOTHING, PARTITIONS, LeadersOfCores, play, request_of
+
+pytestmark = proves("SO.1")
 
 Call = asyncio.Task[peer_pb2.AwaitStableOffsetsResponse]
 
@@ -99,6 +102,7 @@ def test_without_news_a_call_ends_empty_when_its_time_is_over(max_wait_ms: int, 
     play(scenario())
 
 
+@proves("SO.5")
 def test_a_cancelled_call_leaves_nothing_behind() -> None:
     async def scenario() -> None:
         world = LeadersOfCores()

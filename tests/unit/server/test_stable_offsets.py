@@ -11,6 +11,7 @@ from minilog.errors import BrokerNotAvailable, LeaderNotAvailable, MinilogError,
 from minilog_broker.replication.stable_offsets import Known, Question, StableOffset
 from minilog_broker.server.clients.stable_offsets import MAX_CALLS, StableOffsets
 from minilog_broker.server.runtime.timer import now_ms
+from tests.rules import proves
 from tests.unit.server.stable_offset_world import NOTHING, PARTITIONS, LeadersOfCores, play
 
 
@@ -40,6 +41,7 @@ class Coordinators:
         await asyncio.sleep(0.01)
 
 
+@proves("SO.6")
 def test_questions_of_one_pass_go_in_one_call() -> None:
     async def scenario() -> None:
         world = LeadersOfCores()
@@ -71,6 +73,7 @@ def test_a_new_question_does_not_wait_for_the_call_under_way() -> None:
     play(scenario())
 
 
+@proves("SO.6")
 def test_what_a_call_leaves_without_news_is_asked_again_until_there_is_some() -> None:
     async def scenario() -> None:
         world = LeadersOfCores()
@@ -224,6 +227,7 @@ def test_an_error_of_the_call_is_the_answer_of_all_its_questions(is_gone: bool) 
     play(scenario())
 
 
+@proves("SO.6")
 def test_a_leader_that_hangs_holds_no_question_up_once_another_leads() -> None:
     async def scenario() -> None:
         world = LeadersOfCores()

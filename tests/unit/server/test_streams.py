@@ -7,6 +7,9 @@ import weakref
 from collections.abc import AsyncIterator, Callable
 
 from minilog_broker.server.clients.streams import pump
+from tests.rules import proves
+
+pytestmark = proves("DK.18")
 
 
 class Large:

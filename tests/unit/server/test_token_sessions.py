@@ -43,7 +43,10 @@ from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.sessions import Session, Sessions
 from minilog_broker.server.ingress.client_gate import ClientGate, SessionCaller
 from minilog_broker.server.services.security_service import SecurityService, answer_told
+from tests.rules import proves
 from tests.unit.server.surroundings import rules_of_now
+
+pytestmark = proves("MD.29")
 
 MECHANISM = ScramMechanism.SCRAM_SHA_512
 HMAC = Secret(base64.b64encode(b"s" * 32).decode())

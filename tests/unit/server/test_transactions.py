@@ -17,6 +17,7 @@ from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations, Request, Response
 from minilog_broker.server.services.marker_service import MarkerService, answer_markers
 from minilog_broker.server.system_runtime import SYSTEM_BROKER_RUNTIME
+from tests.rules import proves
 from tests.unit.replication.broker import KEY, batch, transactional
 from tests.unit.replication.cluster import ReplicaCluster
 
@@ -58,6 +59,7 @@ def register(cluster: ReplicaCluster, coordinator: ScriptedCoordinator) -> None:
     cluster.settle()
 
 
+@proves("TX.1")
 def test_a_registration_is_asked_again_until_it_is_answered() -> None:
     cluster = ReplicaCluster()
     ticket = send(cluster, 7)
@@ -185,6 +187,7 @@ def test_markers_are_written_by_the_leader_and_its_answer_is_the_calls() -> None
     assert write(cluster, image, right) == "NONE"
 
 
+@proves("TX.7")
 def test_markers_are_taken_from_the_coordinator_in_its_own_epoch_only() -> None:
     """Else anybody could end anybody's transaction: a coordinator that was deposed, or no coordinator at all."""
     cluster, image = ReplicaCluster(), image_with_coordinators()
@@ -201,6 +204,7 @@ def test_markers_are_taken_from_the_coordinator_in_its_own_epoch_only() -> None:
     assert write(cluster, image, marker) == "NONE"
 
 
+@proves("TX.7")
 def test_markers_for_producers_that_nobody_was_given_are_refused() -> None:
     cluster, image = ReplicaCluster(), image_with_coordinators()
     for producer_id, code in ((1_000, "UNKNOWN_PRODUCER_ID"), (2**62, "UNKNOWN_PRODUCER_ID"), (-1, "INVALID_REQUEST")):

@@ -11,6 +11,9 @@ from pyspark_minilog.behind import MOST_TOPICS, OTHER_TOPICS, Batch, Left, Query
 from pyspark_minilog.limits import SizeMarks
 from pyspark_minilog.offsets import Partition, parse_offset_spec
 from pyspark_minilog.unread import Unread, left_over, unread_bytes
+from tests.rules import proves
+
+pytestmark = proves("SPF.18")
 
 # What a query of two partitions with maxOffsetsPerTrigger=8 told, from a topic to a topic; the second batch.
 PROGRESS = """

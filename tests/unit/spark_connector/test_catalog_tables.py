@@ -9,6 +9,9 @@ from pyspark_minilog.catalog_tables import OPTIONS, created, read_options, store
 from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.options import parse_source_options
 from pyspark_minilog.schema import check_source_schema, source_schema
+from tests.rules import proves
+
+pytestmark = proves("SPF.5")
 
 GIVEN = {"bootstrap.servers": "h:1", "subscribe": "flights"}
 # As Spark 4.3 says it: CREATE TABLE t USING minilog OPTIONS (...) COMMENT 'c' TBLPROPERTIES ('subscribe' = 'no').
@@ -36,6 +39,7 @@ def test_a_table_has_no_folder() -> None:
         parse_source_options(of_table)
 
 
+@proves("SPF.20")
 @pytest.mark.parametrize(
     ("key", "told"),
     [

@@ -8,6 +8,9 @@ import pytest
 
 from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.options import parse_sink_options, parse_source_options
+from tests.rules import proves
+
+pytestmark = proves("SPF.20")
 
 SOURCE = {"bootstrap.servers": "h:1", "subscribe": "t"}
 SINK = {"bootstrap.servers": "h:1", "topic": "t"}

@@ -13,6 +13,9 @@ from pyspark_minilog import clients
 from pyspark_minilog.config_file import OWNED, with_file
 from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.options import parse_sink_options, parse_stream_options
+from tests.rules import proves
+
+pytestmark = proves("SPF.19")
 
 
 @pytest.fixture

@@ -11,6 +11,9 @@ from pyspark.util import handle_worker_exception
 from minilog.errors import BrokerNotAvailable
 from pyspark_minilog.error_display import hides_traceback, hiding_traceback
 from pyspark_minilog.errors import DataLoss
+from tests.rules import proves
+
+pytestmark = proves("SPF.3")
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,9 @@ import pytest
 
 from pyspark_minilog import options
 from pyspark_minilog.config_file import OWNED
+from tests.rules import proves
+
+pytestmark = proves("SPO.22")
 
 ROOT = pathlib.Path(__file__).parents[3]
 GUIDE = (ROOT / "docs/guides/spark.md").read_text()
@@ -85,27 +88,3 @@ def _literals() -> str:
 
 
 SAID = _literals()
-
-RULES = (ROOT / "docs/internals/spark-rules.md").read_text()
-FOLDERS = {
-    "": "spark",
-    "u": "unit/spark_connector",
-    "c": "unit/coordinators",
-    "l": "unit/client",
-    "i": "integration",
-}
-
-
-CITED = {
-    each for row in re.findall(r"^\| .* \| (.*) \|$", RULES, re.MULTILINE) for each in re.findall(r"`([^`]+)`", row)
-}
-
-
-@pytest.mark.parametrize("cited", sorted(CITED))
-def test_every_test_that_the_rules_name_exists(cited: str) -> None:
-    place, _, name = cited.partition("::")
-    folder, _, file = place.rpartition("/")
-    text = (ROOT / "tests" / FOLDERS[folder] / f"test_{file}.py").read_text()
-    tests = set(re.findall(r"def test_(\w+)\(", text))
-    found = [each for each in tests if each == name or (name.endswith("…") and each.startswith(name[:-1]))]
-    assert len(found) == 1 if name else tests

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pyspark_minilog.limits import Limits, Pace, SizeMarks, capped, share, share_bytes, sizes_to_ask
 from pyspark_minilog.offsets import Partition
+from tests.rules import proves
 from tests.unit.storage.logs import batch, open_log, run_of
 from tests.world.disk import MemoryDisk
 
@@ -18,15 +19,18 @@ MIB = 1 << 20
 
 
 class TestSharingOffsets:
+    @proves("SPO.6")
     def test_in_proportion_to_backlog(self) -> None:
         assert share({A0: 0, A1: 100}, {A0: 900, A1: 400}, 120) == {A0: 90, A1: 130}
 
     def test_below_the_limit_everything_is_read(self) -> None:
         assert share({A0: 0}, {A0: 100}, 100) == {A0: 100}
 
+    @proves("SPO.6")
     def test_small_partitions_never_starve(self) -> None:
         assert share({A0: 0, A1: 0}, {A0: 10**9, A1: 1}, 10) == {A0: 9, A1: 1}
 
+    @proves("SPO.6")
     def test_sums_of_the_largest_offsets_do_not_overflow(self) -> None:
         partitions = [Partition("a", n) for n in range(100)]
         end = dict.fromkeys(partitions, 2**63 - 1)
@@ -124,6 +128,7 @@ class TestSharingBytes:
         assert min(asked) >= 1
 
 
+@proves("SPO.8")
 @pytest.mark.parametrize(("limit_of_a_batch", "triggers"), [((1, 2), 6), ((1, 7), 21), ((3, 2), 2), ((5, 1), 1)])
 def test_what_is_stored_as_a_few_large_batches_is_read_in_even_parts(
     limit_of_a_batch: tuple[int, int], triggers: int
@@ -143,6 +148,7 @@ def test_what_is_stored_as_a_few_large_batches_is_read_in_even_parts(
     assert max(counts) - min(counts[:-1], default=0) <= 2 or triggers <= 2, counts
 
 
+@proves("SPF.12")
 def test_all_caps_hold_at_once() -> None:
     marks = {A0: measured(0, [100] * 90, sizes_to_ask(1_000)), A1: measured(0, [1_000] * 90, sizes_to_ask(1_000))}
     begin, end = {A0: 0, A1: 0}, {A0: 90, A1: 90}
@@ -165,6 +171,7 @@ class TestPace:
         assert pace.remaining_ms(10.0) == 4_990.0
         assert not pace.holds_back(100, 20.0)
 
+    @proves("SPO.7")
     def test_no_longer_than_the_delay_since_the_batch_before(self) -> None:
         pace = Pace(self.LIMITS)
         pace.holds_back(500, 1_000.0)

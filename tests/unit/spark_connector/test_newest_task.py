@@ -14,6 +14,9 @@ from pyspark_minilog.newest_task import MOST_LOOKS, SPOOL_BYTES, newest_tasks, s
 from pyspark_minilog.offsets import Partition, parse_offset_spec
 from pyspark_minilog.places import ends_now, parse_timestamp
 from pyspark_minilog.planning import PlannedRange
+from tests.rules import proves
+
+pytestmark = proves("SPT.5")
 
 SCHEMA = pa.schema({"id": pa.int64()})
 A0, A1, A2, B0 = Partition("a", 0), Partition("a", 1), Partition("a", 2), Partition("b", 0)

@@ -16,10 +16,12 @@ from pyspark_minilog.offsets import (
     parse_assignment,
     parse_offset_spec,
 )
+from tests.rules import proves
 
 A0, A1, A10, B0 = Partition("a", 0), Partition("a", 1), Partition("a", 10), Partition("b", 0)
 
 
+@proves("SPF.14")
 def test_json_is_sorted_with_partitions_by_number() -> None:
     offset = SourceOffset({B0: 1, A10: 2, A1: 3, A0: 4}, {"b": "ib", "a": "ia"})
     assert json.dumps(offset.to_json()) == (
@@ -27,6 +29,7 @@ def test_json_is_sorted_with_partitions_by_number() -> None:
     )
 
 
+@proves("SPO.21")
 def test_json_never_is_empty() -> None:
     assert SourceOffset({}).to_json() == {"__topic_ids": {}}
 
@@ -36,6 +39,7 @@ def test_json_goes_there_and_back() -> None:
     assert SourceOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
+@proves("SPX.2")
 def test_partitions_that_were_let_go_go_there_and_back() -> None:
     offset = SourceOffset({Partition("a", 1): 5}, {"a": "i"}, let_go=frozenset({Partition("a", 1), Partition("a", 0)}))
     assert offset.to_json()["__let_go"] == {"a": [0, 1]}
@@ -46,6 +50,7 @@ def test_partitions_that_were_let_go_go_there_and_back() -> None:
             SourceOffset.from_json({"__let_go": wrong, "a": {"0": 1}})
 
 
+@proves("SPF.13")
 def test_an_initial_offset_is_its_own_beginning() -> None:
     initial = SourceOffset({A0: 4}, {"a": "i"}, begun_from={A0: 4})
     assert SourceOffset.from_json(initial.to_json()).is_initial
@@ -54,6 +59,7 @@ def test_an_initial_offset_is_its_own_beginning() -> None:
     assert SourceOffset({}, {}, begun_from={}).is_initial
 
 
+@proves("SPO.21")
 def test_a_kafka_checkpoint_is_understood() -> None:
     assert SourceOffset.from_json({"a": {"0": 23, "1": 45}}) == SourceOffset({A0: 23, A1: 45}, {})
 
@@ -81,6 +87,7 @@ def test_places_per_partition_and_per_topic() -> None:
     assert spec.mentions(EARLIEST)
 
 
+@proves("SPO.21")
 def test_a_checkpoint_may_be_given_as_start() -> None:
     written = json.dumps(SourceOffset({A0: 4}, {"a": "ia"}, begun_from={A0: 1}).to_json())
     spec = parse_offset_spec("startingOffsets", written)

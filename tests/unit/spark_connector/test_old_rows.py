@@ -10,6 +10,9 @@ import pytest
 from minilog import schema_from_ddl
 from pyspark_minilog.old_rows import older, oldest_us, too_old
 from pyspark_minilog.sink import Payload
+from tests.rules import proves
+
+pytestmark = proves("SPS.23")
 
 DAY_MS = 86_400_000
 NOW_MS = 1_714_566_600_000

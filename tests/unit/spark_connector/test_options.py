@@ -20,10 +20,12 @@ from pyspark_minilog.options import (
     parse_stream_sink_options,
 )
 from pyspark_minilog.places import AtTimestamp, OfGroup
+from tests.rules import proves
 
 BASE = {"bootstrap.servers": "localhost:9092", "subscribe": "flights"}
 
 
+@proves("SPO.3")
 def test_defaults_of_a_stream() -> None:
     options = parse_stream_options(BASE)
     assert options.starting == everywhere("startingOffsets", LATEST)
@@ -33,12 +35,14 @@ def test_defaults_of_a_stream() -> None:
     assert options.min_partitions is options.max_records_per_partition is None
 
 
+@proves("SPO.3", "SPB.1")
 def test_defaults_of_a_batch() -> None:
     options = parse_batch_options(BASE)
     assert options.starting == everywhere("startingOffsets", EARLIEST)
     assert options.ending == everywhere("endingOffsets", LATEST)
 
 
+@proves("SPF.2")
 def test_keys_are_understood_in_any_case() -> None:
     given = {
         "BOOTSTRAP.SERVERS": "h:1",
@@ -50,10 +54,12 @@ def test_keys_are_understood_in_any_case() -> None:
     assert (options.limits.max_offsets, options.retries, options.subscription.pattern) == (7, 0, "a.*")
 
 
+@proves("SPF.2")
 def test_what_spark_adds_itself_is_ignored() -> None:
     parse_stream_options({**BASE, "checkpointlocation": "y", "queryname": "z"})
 
 
+@proves("SPF.7")
 @pytest.mark.parametrize("given", [{}, {"checkpointlocation": "/c"}])
 def test_where_spark_says_nothing_it_is_a_table_of_the_catalog(given: dict[str, str]) -> None:
     for parse in (parse_source_options, parse_batch_options, parse_stream_options):
@@ -64,6 +70,7 @@ def test_where_spark_says_nothing_it_is_a_table_of_the_catalog(given: dict[str, 
             parse_sink(given)
 
 
+@proves("SPF.4")
 @pytest.mark.parametrize("key", ["path", "paths"])
 def test_what_load_save_and_start_are_given_is_no_topic(key: str) -> None:
     with pytest.raises(
@@ -76,11 +83,13 @@ def test_what_load_save_and_start_are_given_is_no_topic(key: str) -> None:
         parse_sink_options({"bootstrap.servers": "h:1", "topic": "u", key: "t"})
 
 
+@proves("SPO.1")
 @pytest.mark.parametrize("name", ["bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers"])
 def test_servers_have_three_names(name: str) -> None:
     assert parse_source_options({name: "h:1", "subscribe": "t"}).client["bootstrap.servers"] == "h:1"
 
 
+@proves("SPO.15")
 def test_client_settings_reach_the_client() -> None:
     options = parse_source_options(
         {**BASE, "minilog.isolation.level": "read_uncommitted", "minilog.fetch.max.bytes": "99"}
@@ -198,6 +207,7 @@ REFUSED_BY_SOURCE = [
 ]
 
 
+@proves("SPO.15", "SPO.16", "SPO.17")
 @pytest.mark.parametrize(("given", "message"), REFUSED_BY_SOURCE, ids=[str(each[0]) for each in REFUSED_BY_SOURCE])
 def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidOption) as refusal:
@@ -206,6 +216,7 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) ->
     assert "\n" not in str(refusal.value)
 
 
+@proves("SPO.16")
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
@@ -228,6 +239,7 @@ def test_unknown_options_are_refused_with_the_nearest_name(option: str, advice: 
     assert advice in str(refusal.value)
 
 
+@proves("SPO.1")
 def test_servers_are_needed_and_checked() -> None:
     with pytest.raises(InvalidOption, match=r"option 'bootstrap.servers' is missing"):
         parse_source_options({"subscribe": "a"})
@@ -235,6 +247,7 @@ def test_servers_are_needed_and_checked() -> None:
         parse_source_options({"subscribe": "a", "bootstrap.servers": "nowhere"})
 
 
+@proves("SPO.5")
 @pytest.mark.parametrize(
     ("option", "value"),
     [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", '{"flights":{"0":5}}')],
@@ -245,6 +258,7 @@ def test_a_stream_has_no_end(option: str, value: str) -> None:
     parse_batch_options({**BASE, option: value})
 
 
+@proves("SPO.4")
 def test_a_timestamp_wins_over_those_per_partition_and_these_over_offsets() -> None:
     given = {**BASE, "startingOffsets": "latest", "endingOffsets": '{"flights":{"0":3}}'}
     assert parse_stream_options({**BASE, "startingOffsets": "earliest"}).starting.option == "startingOffsets"
@@ -360,6 +374,7 @@ class TestExactlyOnce:
         options = parse_sink_options({**self.SINK, "minilog.transaction.timeout.ms": "60000"})
         assert options.client["transaction.timeout.ms"] == "60000"
 
+    @proves("SPO.15", "SPO.16", "SPO.17")
     @pytest.mark.parametrize(
         ("given", "message"),
         [
@@ -383,6 +398,7 @@ class TestExactlyOnce:
             parse_stream_sink_options({**self.SINK, "transactionalId": "a"})
 
 
+@proves("SPO.13")
 def test_a_group_is_named_by_its_id_or_by_a_prefix_and_what_is_read() -> None:
     assert parse_source_options(BASE).group is None
     assert parse_source_options({**BASE, "minilog.Group.Id": "report"}).group == "report"

@@ -24,6 +24,7 @@ from pyspark_minilog.planning import (
     vanished,
 )
 from pyspark_minilog.resolving import Snapshot
+from tests.rules import proves
 
 A0, A1, B0 = Partition("a", 0), Partition("a", 1), Partition("b", 0)
 IDS = {"a": "ia", "b": "ib"}
@@ -43,6 +44,7 @@ def initial(positions: Positions, ids: dict[str, str] | None = None) -> SourceOf
 
 
 class TestStream:
+    @proves("SPF.13", "SPF.17")
     def test_the_first_end_says_where_it_began(self) -> None:
         start = initial({A0: 10})
         way = continue_from(start, snapshot({A0: 50}))
@@ -74,6 +76,7 @@ class TestStream:
         assert end.begun_from == {A1: 0, B0: 2}
         assert way.lower == {}
 
+    @proves("SPL.5")
     def test_what_a_new_partition_lost_before_it_was_read_is_loss(self) -> None:
         start = SourceOffset({A0: 50}, {"a": "ia"})
         way = continue_from(start, snapshot({A0: 60, A1: 9, B0: 5}, earliest={A0: 50, B0: 5}))
@@ -89,12 +92,14 @@ class TestStream:
         way = continue_from(start, snapshot({A0: 50, A1: 0}))
         assert end_offset(start, way, way.end).positions == {A0: 50, A1: 0}
 
+    @proves("SPL.4")
     def test_a_range_that_aged_out_is_loss_and_skipped(self) -> None:
         start = SourceOffset({A0: 5}, {"a": "ia"})
         way = continue_from(start, snapshot({A0: 60}, earliest={A0: 20}))
         assert way.losses == ("offsets 5 to 20 of partition a-0 are not there any more: its log starts at offset 20",)
         assert stream_ranges(start, end_offset(start, way, way.end)) == [PlannedRange(A0, 20, 60, "ia")]
 
+    @proves("SPL.3")
     def test_a_topic_created_again_is_loss_and_read_from_its_start(self) -> None:
         start = SourceOffset({A0: 5, A1: 4}, {"a": "ia"})
         way = continue_from(start, snapshot({A0: 60}, ids={"a": "new"}))
@@ -112,6 +117,7 @@ class TestStream:
         assert way.losses == (GONE,)
         assert (way.end, way.topic_ids, way.let_go) == (start.positions, IDS, frozenset())
 
+    @proves("SPX.2")
     def test_one_that_is_asked_for_no_more_is_told_once_and_its_place_kept_for_later(self) -> None:
         start = SourceOffset({A0: 5, B0: 4}, dict(IDS))
         now = snapshot({B0: 4})
@@ -129,6 +135,7 @@ class TestStream:
         gone = continue_from(end, now)
         assert gone.losses == (GONE,)
 
+    @proves("SPL.2")
     def test_a_topic_that_is_deleted_for_sure_is_told_and_left_out_from_then_on(self) -> None:
         start = SourceOffset({A0: 50, A1: 7, B0: 9}, dict(IDS))
         now = snapshot({B0: 9})
@@ -154,6 +161,7 @@ class TestStream:
         (loss,) = continue_from(start, snapshot({A0: 60}, ids={"a": "new"})).losses
         assert loss.endswith("and 990 more partitions of it")
 
+    @proves("SPL.6")
     def test_an_end_below_one_heard_of_is_reported_though_nothing_of_it_was_read(self) -> None:
         start = SourceOffset({A0: 50, A1: 3}, {"a": "ia"})
         way = continue_from(start, snapshot({A0: 80, A1: 9}), {A0: 90, A1: 9})
@@ -230,6 +238,7 @@ class TestSplitting:
             ):
                 split([PlannedRange(A0, 0, 2**50)], least, most)
 
+    @proves("SPO.9")
     @given(
         st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 200)), max_size=8),
         st.one_of(st.none(), st.integers(1, 300)),

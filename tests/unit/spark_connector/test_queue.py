@@ -27,6 +27,9 @@ from pyspark_minilog.queue_replay import Commitment, is_read_again
 from pyspark_minilog.queue_settlement import queue_batch
 from pyspark_minilog.replay_facts import NO_FACTS, facts_of_offsets, facts_of_rows
 from pyspark_minilog.sink_protocol import Abort, End, TaskReport, commit_decision, stream_attempt
+from tests.rules import proves
+
+pytestmark = proves("SPQ.1", "SPQ.11")
 
 ORDERS_ID, BILLS_ID = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 A0, A1, B0 = Partition("orders", 0), Partition("orders", 1), Partition("bills", 0)
@@ -137,6 +140,7 @@ class TestBatches:
         with pytest.raises(InvalidOption, match="2 sources of the query read this queue"):
             queue_batch("jobs", self.batch(self.LINE, self.LINE), None)
 
+    @proves("SPQ.3")
     @pytest.mark.parametrize(("form", "names"), [("v1", ("", "")), ("v2", ("0:", "orders:"))])
     def test_the_offsets_are_those_of_the_file_in_both_of_sparks_forms(
         self, tmp_path: pathlib.Path, form: str, names: tuple[str, str]

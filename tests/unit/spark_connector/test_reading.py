@@ -15,6 +15,7 @@ from pyspark_minilog.errors import DataLoss, InvalidOption
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.read_task import TARGET_BYTES, TARGET_ROWS, joined
 from pyspark_minilog.schema import arrow_source_schema, check_source_schema, source_schema
+from tests.rules import proves
 
 SCHEMA = arrow_source_schema(False)
 
@@ -34,11 +35,13 @@ def polled(start: int, count: int, value: bytes = b"v", *, headers: bool = False
     return pa.RecordBatch.from_arrays(columns, schema=POLL_SCHEMA_WITH_HEADERS if headers else POLL_SCHEMA)
 
 
+@proves("SPF.11")
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_the_arrow_schema_is_the_one_that_spark_derives(include_headers: bool) -> None:
     assert to_arrow_schema(source_schema(include_headers), timezone="UTC").equals(arrow_source_schema(include_headers))
 
 
+@proves("SPF.11")
 def test_small_batches_are_joined_in_order() -> None:
     found = list(joined(iter([polled(n * 100, 100) for n in range(1000)]), SCHEMA))
     assert len(found) == 2
@@ -61,6 +64,7 @@ def test_a_stored_batch_far_above_the_target_is_cut() -> None:
     assert sum(many) == 5 * TARGET_ROWS
 
 
+@proves("SPF.11", "SPK.6")
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_what_spark_gets_has_its_exact_schema(include_headers: bool) -> None:
     (batch,) = joined(iter([polled(0, 3, headers=include_headers)]), arrow_source_schema(include_headers))
@@ -71,6 +75,7 @@ def test_nothing_to_read_is_no_batch() -> None:
     assert list(joined(iter([]), SCHEMA)) == []
 
 
+@proves("SPO.20")
 def test_a_schema_of_ones_own_is_refused() -> None:
     check_source_schema(source_schema(False), False)
     with pytest.raises(
@@ -79,6 +84,7 @@ def test_a_schema_of_ones_own_is_refused() -> None:
         check_source_schema(StructType().add("value", IntegerType()), False)
 
 
+@proves("SPO.10")
 def test_data_loss_fails_the_query_or_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(DataLoss, match=r"data was lost: one; two. Remedy: set failOnDataLoss to false"):
         LossReport(True).report(["one", "two"])
@@ -89,6 +95,7 @@ def test_data_loss_fails_the_query_or_is_warned_of_once(caplog: pytest.LogCaptur
     assert caplog.text.count("the query goes on (failOnDataLoss=false): one") == 1
 
 
+@proves("SPF.1", "SPF.36")
 def test_importing_the_package_loads_neither_grpc_nor_arrow_nor_the_client() -> None:
     code = (
         "import sys; import pyspark.sql.datasource; before = set(sys.modules); import pyspark_minilog; "

@@ -23,6 +23,9 @@ from pyspark_minilog.replay_facts import (
     read_facts,
 )
 from pyspark_minilog.sink_protocol import stream_attempt
+from tests.rules import proves
+
+pytestmark = proves("SPS.13", "SPS.14")
 
 ATTEMPT = stream_attempt("query", 7, "run", b"attempt")
 RUNS = ("48f69cd2-d387-4522-a678-ca482945e4de", "4ac46c70-3197-4961-a99a-423ce3e641e4")

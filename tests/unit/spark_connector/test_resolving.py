@@ -21,6 +21,7 @@ from pyspark_minilog.places import (
 )
 from pyspark_minilog.planning import PlannedRange, batch_ranges
 from pyspark_minilog.resolving import Resolved, Snapshot, resolve
+from tests.rules import proves
 
 A0, A1 = Partition("a", 0), Partition("a", 1)
 NOW = Snapshot({"a": "ia"}, {A0: 10, A1: 0}, {A0: 50, A1: 7})
@@ -32,6 +33,7 @@ class TestOffsets:
         assert resolve(everywhere(STARTING, EARLIEST), NOW).positions == {A0: 10, A1: 0}
         assert resolve(everywhere(STARTING, LATEST), NOW).positions == {A0: 50, A1: 7}
 
+    @proves("SPO.3")
     def test_json_places(self) -> None:
         found = resolve(parse_offset_spec(STARTING, '{"a":{"0":-2,"1":3}}'), NOW)
         assert (found.positions, found.losses) == ({A0: 10, A1: 3}, ())
@@ -51,6 +53,7 @@ class TestOffsets:
 
 
 class TestRelative:
+    @proves("SPK.2")
     def test_the_last_records_of_each_partition_or_as_many_as_there_are(self) -> None:
         found = resolve(parse_start(STARTING, "-15"), NOW)
         assert (found.positions, found.losses) == ({A0: 35, A1: 0}, ())
@@ -116,6 +119,7 @@ class TestBatch:
         start = parse_offset_spec(STARTING, '{"a":{"0":20,"1":7}}')
         assert ranges(start, parse_offset_spec(ENDING, '{"a":{"0":30,"1":-1}}')) == [PlannedRange(A0, 20, 30, "ia")]
 
+    @proves("SPB.3")
     def test_an_end_before_the_start_is_refused_with_both_numbers(self) -> None:
         start = parse_offset_spec(STARTING, '{"a":{"0":30,"1":0}}')
         end = parse_offset_spec(ENDING, '{"a":{"0":20,"1":0}}')
@@ -124,6 +128,7 @@ class TestBatch:
         ):
             ranges(start, end)
 
+    @proves("SPB.3")
     def test_so_is_one_that_lies_outside_the_log(self) -> None:
         start = parse_offset_spec(STARTING, '{"a":{"0":300,"1":0}}')
         with pytest.raises(InvalidOption, match="a-0 would end before it starts"):
@@ -141,6 +146,7 @@ class TestBatch:
         with pytest.raises(InvalidOption, match="is offset 30, endingTimestamp '8' is offset 20"):
             ranges(start, AtTimestamp("endingTimestamp", "8", or_latest=True, everywhere_ms=8))
 
+    @proves("SPB.2")
     def test_start_and_end_name_the_same_partitions(self) -> None:
         end = parse_offset_spec(ENDING, '{"a":{"0":20}}')
         with pytest.raises(InvalidOption, match=r"option 'endingOffsets' is .*leaves out a-1"):
@@ -153,6 +159,7 @@ class TestBatch:
 class TestOfGroup:
     PLACE = OfGroup(STARTING, "group")
 
+    @proves("SPK.1")
     def test_a_query_begins_where_the_group_got_to(self) -> None:
         assert resolve(self.PLACE, NOW, {A0: 20, A1: 0}) == Resolved(self.PLACE, {A0: 20, A1: 0})
 

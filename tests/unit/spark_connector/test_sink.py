@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.sink import Payload, SinkPlan, plan_sink, refuse_overwrite
+from tests.rules import proves
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -35,6 +36,7 @@ def rows(payload: Payload) -> list[dict[str, object]]:
 
 
 class TestPlan:
+    @proves("SPS.1")
     def test_all_columns(self) -> None:
         wanted = {
             "value": "string",
@@ -50,6 +52,7 @@ class TestPlan:
         assert spelled.columns == tuple(wanted)
         assert pickle.loads(pickle.dumps(plan)) == plan
 
+    @proves("SPS.1")
     def test_names_mean_the_same_in_any_case(self) -> None:
         plan = plan_sink(schema(Value="string", KEY="string", Topic="string"), None)
         batch = pa.record_batch({"Value": ["a", "b"], "KEY": ["k", None], "Topic": ["t", "u"]})
@@ -63,6 +66,7 @@ class TestPlan:
         ):
             plan_sink(schema(value="string", Value="string"), "t")
 
+    @proves("SPS.1")
     @pytest.mark.parametrize(
         ("columns", "topic", "message"),
         [
@@ -88,6 +92,7 @@ class TestPlan:
     def test_the_option_wins_over_a_column_of_any_type(self) -> None:
         assert plan_sink(schema(value="string", topic="int"), "t").topic == "t"
 
+    @proves("SPS.5")
     def test_overwrite_is_refused_with_the_reason(self) -> None:
         assert 'writers can only append to a log: use .mode("append")' in str(refuse_overwrite())
 
@@ -99,6 +104,7 @@ class TestPayloads:
         assert (only.topic, only.partition) == ("t", None)
         assert rows(only) == [{"value": b"x"}, {"value": None}]
 
+    @proves("SPF.34")
     def test_columns_are_cast_to_the_stored_types(self) -> None:
         when = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
         header = pa.struct([pa.field("key", pa.large_string(), nullable=False), ("value", pa.large_binary())])
@@ -116,6 +122,7 @@ class TestPayloads:
         assert only.columns.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
         assert rows(only) == [{"key": b"k", "value": b"v", "timestamp": when, "headers": [{"key": "h", "value": b"1"}]}]
 
+    @proves("SPS.3")
     def test_rows_go_to_their_topics_and_partitions_in_their_order(self) -> None:
         batch = pa.record_batch(
             {

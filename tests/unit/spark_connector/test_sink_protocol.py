@@ -22,6 +22,9 @@ from pyspark_minilog.sink_protocol import (
     commit_decision,
     stream_attempt,
 )
+from tests.rules import proves
+
+pytestmark = proves("SPF.28")
 
 ATTEMPT = stream_attempt("query", 7, "run", b"attempt")
 EMPTY = TaskReport(0)
@@ -42,12 +45,15 @@ def wrote(producer_id: int, attempt: Attempt = ATTEMPT, epoch: int = 3) -> TaskR
 
 
 class TestNames:
+    @proves("SPS.10")
     def test_a_stream_is_named_by_its_query_its_generation_by_the_batch_and_its_run_by_the_run(self) -> None:
         assert Attempt("spark-query", 7, b"attempt", b"run") == ATTEMPT
 
+    @proves("SPS.10")
     def test_a_batch_write_is_named_by_its_options(self) -> None:
         assert batch_attempt("daily", "late", 12, "random", b"a") == Attempt("daily:late", 12, b"a", b"random")
 
+    @proves("SPS.22")
     def test_under_one_name_it_is_another_one_for_each_topic(self) -> None:
         topics = ("a", "b", None)  # None: each row names its own
         named = {batch_attempt("daily", topic, 0, "x", b"a").transactional_id for topic in topics}
@@ -58,6 +64,7 @@ class TestNames:
         assert first.transactional_id != second.transactional_id
         assert first.generation == second.generation == 0
 
+    @proves("SPF.30")
     def test_the_attempts_of_one_query_and_driver_carry_one_mark(self) -> None:
         options = {"topic": "late", "checkpointLocation": "/c"}
         mark = attempt_mark("/tmp/blockmgr-1", options)
@@ -70,6 +77,7 @@ class TestNames:
         ]
         assert len({mark, *others}) == 4
 
+    @proves("SPF.30")
     def test_one_that_nothing_tells_from_others_has_no_mark(self) -> None:
         assert attempt_mark("/tmp/blockmgr-1", {"topic": "late"}) == b""
         assert attempt_mark(None, {"checkpointLocation": "/c"}) == b""
@@ -91,6 +99,7 @@ class TestCommit:
         assert isinstance(decision, End)
         assert decision.coordinator_epoch == 5
 
+    @proves("SPF.32")
     def test_without_producers_nothing_is_called(self) -> None:
         assert commit_decision([EMPTY, EMPTY], batch_id=7) is None
         assert commit_decision([], batch_id=7) is None
@@ -115,6 +124,7 @@ class TestCommit:
         with pytest.raises(InconsistentWrite, match="1 of 2 tasks"):
             commit_decision([wrote(1), None], batch_id=7)
 
+    @proves("SPS.17")
     def test_a_task_that_enlisted_and_does_not_say_what_it_wrote_is_refused(self) -> None:
         with pytest.raises(InconsistentWrite, match="reported what it wrote"):
             commit_decision([TaskReport(1, enlistment(1))], batch_id=7)
@@ -131,6 +141,7 @@ class TestReplays:
         assert isinstance(decision, End)
         assert decision.contents == Contents(20, self.FACTS.stored())
 
+    @proves("CO.15", "SPS.13")
     def test_other_numbers_of_rows_are_refused_with_both(self) -> None:
         reports = [already(2, Contents(4)), already(3, Contents(4)), EMPTY]
         with pytest.raises(
@@ -139,6 +150,7 @@ class TestReplays:
         ):
             commit_decision(reports, batch_id=7)
 
+    @proves("CO.15", "SPS.13")
     @pytest.mark.parametrize("batch_id", [7, None])
     def test_so_are_as_many_rows_that_another_fact_tells_from_them(self, batch_id: int | None) -> None:
         held = Contents(4, self.FACTS.stored())
@@ -159,6 +171,7 @@ class TestReplays:
         with pytest.raises(NotAReplay, match=r"the committed write has 5 rows, and this write has 0 rows\."):
             commit_decision([EMPTY], begun=held, facts=facts_of_rows(["value"], []))
 
+    @proves("SPF.27")
     def test_the_second_write_of_a_micro_batch_is_refused(self) -> None:
         """It would look like a replay of the first one. No option lets it pass."""
         facts = replace(self.FACTS, run=MicroBatch("q", "7", "48f69cd2-d387-4522-a678-ca482945e4de").run)
@@ -219,6 +232,7 @@ class TestAbort:
     def test_the_attempt_is_named_by_any_task_that_reported(self) -> None:
         assert abort_decision([None, EMPTY, wrote(1)]) == Abort(ATTEMPT, 3)
 
+    @proves("SPF.29", "SPS.20")
     def test_where_all_tasks_failed_there_is_nothing_to_name(self) -> None:
         assert abort_decision([None, None]) is None
 

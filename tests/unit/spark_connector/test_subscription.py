@@ -9,6 +9,9 @@ import pytest
 from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.offsets import Partition
 from pyspark_minilog.subscription import TopicFacts, exactly_one, python_pattern
+from tests.rules import proves
+
+pytestmark = proves("SPO.2")
 
 FACTS = [
     TopicFacts("flights", "i1", 2),

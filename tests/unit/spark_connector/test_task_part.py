@@ -8,6 +8,9 @@ import pytest
 
 from minilog.errors import ProducerFenced
 from pyspark_minilog.task_part import TaskPart
+from tests.rules import proves
+
+pytestmark = proves("SPS.18")
 
 NEVER_S = 1_000.0
 

@@ -20,6 +20,9 @@ from pyspark_minilog.options import SinkOptions, SourceOptions, parse_sink_optio
 from pyspark_minilog.read_task import ReadTask
 from pyspark_minilog.task_login import TaskLogin, as_task
 from pyspark_minilog.token_life import KeptToken, Step
+from tests.rules import proves
+
+pytestmark = proves("SPF.23")
 
 NOW_MS, DAY_MS = 1_000_000, 86_400_000
 SECRET = "planted="

@@ -25,6 +25,9 @@ from pyspark_minilog.options import parse_sink_options, parse_stream_sink_option
 from pyspark_minilog.replay_facts import Facts, facts_of_rows
 from pyspark_minilog.sink_protocol import End, TaskReport
 from pyspark_minilog.transaction_block import TransactionBlock
+from tests.rules import proves
+
+pytestmark = proves("SPS.27")
 
 ATTEMPT = block_attempt("orders", 7, "run", b"attempt")
 BLOCK = BegunBlock(ATTEMPT, False, ("127.0.0.1:9092",))
@@ -99,6 +102,7 @@ class TestTheEnd:
         writes = {0: write_of(1), 1: HandOver(0, facts_of_rows(["value"], []))}
         assert joint_end(ATTEMPT, 2, writes, [])[1] == joint_end(ATTEMPT, 1, {0: write_of(1)}, [])[1]
 
+    @proves("SPS.26")
     def test_a_replay_has_the_same_content_and_anything_else_is_refused(self) -> None:
         before = AlreadyCommitted(ATTEMPT, Contents(30, D.stored()))
         check_replayed_block(before, D, 30)

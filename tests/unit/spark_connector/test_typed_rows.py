@@ -49,6 +49,7 @@ from pyspark_minilog.typed_rows import (
     typed_topics,
 )
 from pyspark_minilog.typed_sink import check_columns, spelled, without_mark
+from tests.rules import proves
 
 V1 = schema_from_ddl("carrier string NOT NULL, delay int, note string", ["carrier"])
 LONG = widen_column(V1, "delay", Primitive("long"))
@@ -70,6 +71,7 @@ def rows(*versions: TopicSchema, **options: object) -> TypedTopics:
 
 
 class TestTypes:
+    @proves("SPT.1")
     def test_there_and_back(self) -> None:
         schema = schema_from_ddl(
             "a boolean, b byte, c short, d int NOT NULL, e long, f float, g double, h string, i binary, j date,"
@@ -88,6 +90,7 @@ class TestTypes:
 
 
 class TestVersions:
+    @proves("SPT.9")
     @pytest.mark.parametrize(
         ("versions", "columns", "where", "before", "found"),
         [
@@ -149,6 +152,7 @@ class TestSchema:
         task = found.rows(["t"], {})
         assert (task.columns, task.metadata, task.as_kafka) == (("delay", "carrier"), True, False)
 
+    @proves("SPT.7")
     def test_a_given_one_is_a_projection(self) -> None:
         given = StructType([StructField("_offset", LongType()), StructField("delay", LongType())])
         found = rows(V1, metadata=True).projected(given)
@@ -230,6 +234,7 @@ class TestOptions:
         newest = parse_batch_options({"bootstrap.servers": "a:1", "subscribe": "t", "view": "Latest"})
         assert newest.rows == RowOptions(is_latest_view=True)
 
+    @proves("SPT.4")
     def test_a_table_of_the_newest_rows_is_a_batch_whose_partitions_are_whole(self) -> None:
         given = {"bootstrap.servers": "a:1", "subscribe": "t", "view": "latest"}
         with pytest.raises(InvalidOption, match=r"option 'view' is 'latest': a stream never has .* with deletes=true"):
@@ -242,6 +247,7 @@ class TestOptions:
         with pytest.raises(InvalidOption, match=r"give columns, kafka .* or latest"):
             parse_batch_options({**given, "view": "newest"})
 
+    @proves("SPT.3")
     def test_a_table_of_the_newest_rows_needs_key_columns(self) -> None:
         options = RowOptions(is_latest_view=True)
         keyed, keyless = (schema_from_ddl("a int, b int", keys) for keys in (["a"], []))
@@ -272,6 +278,7 @@ class TestOptions:
 
 
 class TestSink:
+    @proves("SPY.2")
     @pytest.mark.parametrize(
         ("columns", "error", "message"),
         [
@@ -286,6 +293,7 @@ class TestSink:
         with pytest.raises(error, match=message):
             check_columns(spark_schema(schema_from_ddl(columns)), "t", V1)
 
+    @proves("SPS.1")
     def test_names_are_those_of_the_topic_in_any_case(self) -> None:
         found = spelled(spark_schema(schema_from_ddl("CARRIER string, Delay long, other int")), V1)
         assert found.names == ["carrier", "delay", "other"]
@@ -295,6 +303,7 @@ class TestSink:
         with pytest.raises(InvalidOption, match="both match the column 'carrier', since Spark ignores case in names"):
             spelled(twice, V1)
 
+    @proves("SPS.1")
     @pytest.mark.parametrize("kind", [DayTimeIntervalType(), NullType(), VariantType(), ArrayType(NullType())])
     def test_a_type_that_no_topic_has_is_refused_with_its_column(self, kind: DataType) -> None:
         given = StructType([StructField("carrier", StringType()), StructField("delay", kind)])

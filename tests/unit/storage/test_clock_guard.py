@@ -6,8 +6,11 @@ import pytest
 
 from minilog_broker.storage.clock_guard import MAX_JUMP_S, ClockGuard, ClockNews
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import fill, open_log
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("DK.13")
 
 
 def guard() -> ClockGuard:

@@ -13,8 +13,11 @@ from minilog_broker.storage.index import SegmentEnd
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.segment_name import SegmentName
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, batch, contents, fill, open_log, write_anew, writer_of
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("DK.7")
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
 TEMPORARY = f"{DIRECTORY}/{0:020d}.1.log.tmp"

@@ -9,8 +9,11 @@ import pytest
 
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import append, contents, fill, open_log
 from tests.world.disk import MemoryDisk, PowerLoss
+
+pytestmark = proves("DK.6")
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)
 LUCK = 6  # seeds of what a crash loses

@@ -18,7 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.epoch_cache import Entries, EpochCache
+from tests.rules import proves
 from tests.world.disk import MemoryDisk, PowerLoss
+
+pytestmark = proves("DK.1")
 
 PATH = "/leader-epoch"
 crash_points = st.none() | st.integers(0, 5)

@@ -12,8 +12,11 @@ import pytest
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, append, batch, contents, fill, open_log
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("DK.5")
 
 FIRST = f"{DIRECTORY}/{0:020d}.log"
 OS = replace(SETTINGS, flush_on_append=False)
@@ -137,6 +140,7 @@ class TestDoubt:
         fill(recorded(files, 3), 1)
         assert reopened(files, settings=OS).recovery.finding is Finding.WHOLE
 
+    @proves("DK.11")
     def test_a_policy_that_becomes_weaker_is_recorded_before_anything_counts_under_it(self, files: MemoryDisk) -> None:
         log = recorded(files, 3)
         log.settings = OS
@@ -144,6 +148,7 @@ class TestDoubt:
         assert log.durable_end_offset == 4
         assert reopened(files).recovery.finding is Finding.DOUBTFUL
 
+    @proves("DK.11")
     def test_a_policy_that_becomes_stronger_is_recorded_when_all_is_synced(self, files: MemoryDisk) -> None:
         log = recorded(files, 3, settings=OS)
         append(log)

@@ -11,8 +11,11 @@ from minilog_broker.storage.checkpoint import read_checkpoint
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, append, contents, open_log
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("ISR.12")
 
 FSYNC, OS = SETTINGS, replace(SETTINGS, flush_on_append=False)
 

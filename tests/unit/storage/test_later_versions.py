@@ -15,9 +15,12 @@ from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.markers import read_markers
+from tests.rules import proves
 from tests.unit.record_batch.batches import of_a_later_version, patched, sealed
 from tests.unit.storage.logs import DIRECTORY, KEY, batch, fill, open_log
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("DK.2")
 
 FIRST = f"{DIRECTORY}/{0:020d}.log"
 LATER = of_a_later_version(batch(3), *KEY)

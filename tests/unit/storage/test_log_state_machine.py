@@ -21,8 +21,11 @@ from minilog.record_batch.header import BatchHeader, decode_header, iterate_head
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import batch, contents, open_log, run_of, write_anew
 from tests.world.disk import MemoryDisk, PowerLoss
+
+pytestmark = proves("DK.1", "DK.6", "DK.7")
 
 runs = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 60)).map(lambda drawn: (drawn[0], bytes(drawn[1]))),

@@ -16,8 +16,11 @@ from minilog_broker.storage.index import SegmentEnd
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.manifest import SegmentState, read_manifest
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, batch, contents, fill, open_log
 from tests.world.disk import MemoryDisk, PowerLoss
+
+pytestmark = proves("DK.6")
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
 PATH = f"{DIRECTORY}/manifest"

@@ -15,8 +15,11 @@ from minilog_broker.storage.files import File, FileSystem, OsFileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.page_window import UNIT_BYTES
+from tests.rules import proves
 from tests.unit.storage.logs import KEY, SETTINGS, TOPIC, contents, fill
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("DK.19")
 
 MOST = 4
 

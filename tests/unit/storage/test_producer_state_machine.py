@@ -37,8 +37,11 @@ from minilog_broker.storage.producer_state import (
     recover_producer_state,
 )
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, batch, header, open_log, run_of
 from tests.world.disk import MemoryDisk, PowerLoss
+
+pytestmark = proves("DK.1", "TX.13", "DEL.8")
 
 PRODUCERS = (7, 8, 9)
 TRANSACTIONAL = tuple(range(100, 112))

@@ -12,8 +12,11 @@ from minilog_broker.storage.files import PIECE_BYTES, OsFileSystem, Quiet
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.range_digest import RangeReading, digest_range
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, fill, open_log
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("DK.4")
 
 ALL_BYTES = 1 << 30
 

@@ -17,6 +17,7 @@ from minilog_broker.storage.log import Log
 from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.run_reads import read_run, read_run_now
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, KEY, TOPIC, fill, open_log
 from tests.world.disk import MemoryDisk
 
@@ -63,6 +64,7 @@ def test_what_was_just_written_is_in_memory(tmp_path: pathlib.Path) -> None:
     assert found.read_now(LONG, 1) is None, "not all of it is there"
 
 
+@proves("RD.1")
 def test_a_long_read_looks_at_both_ends_before_it_is_given_memory(
     file: OsFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +73,7 @@ def test_a_long_read_looks_at_both_ends_before_it_is_given_memory(
     assert asked == [(1, 4096), (1, 4096 + LONG - 1)]
 
 
+@proves("RD.1")
 @pytest.mark.parametrize(
     "answer", [0, 99, BlockingIOError(), OSError(errno.EOPNOTSUPP, "no"), OSError(errno.EINVAL, "no")]
 )
@@ -88,6 +91,7 @@ def test_where_the_system_cannot_tell_nobody_asks(file: OsFile, monkeypatch: pyt
     assert asked == []
 
 
+@proves("RD.1")
 def test_a_file_of_the_pool_that_is_closed_is_not_opened_by_who_must_not_wait() -> None:
     files = MemoryDisk()
     pool = PooledFileSystem(files, 2)
@@ -163,6 +167,7 @@ class TestRuns:
         with pytest.raises(CorruptMessage):
             read_run(log, wanted)
 
+    @proves("RD.6")
     def test_a_file_that_ends_too_soon_is_an_error_and_no_shorter_run(self) -> None:
         files = MemoryDisk()
         log = open_log(files)
@@ -174,6 +179,7 @@ class TestRuns:
         with pytest.raises(CorruptMessage):
             read_run(log, wanted)
 
+    @proves("RD.6")
     def test_an_error_in_the_middle_of_a_run_is_met_by_who_waits_and_nothing_comes(
         self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

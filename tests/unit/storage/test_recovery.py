@@ -12,8 +12,11 @@ from minilog_broker.storage.errors import DataDirectoryError
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding, mark_damaged
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, append, batch, contents, fill, open_log
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("DK.5")
 
 FIRST = f"{DIRECTORY}/{0:020d}.log"
 

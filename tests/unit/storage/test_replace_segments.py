@@ -20,8 +20,11 @@ from minilog_broker.storage.manifest import read_manifest
 from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.segment_name import SegmentName, segment_names
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, KEY, TOPIC, batch, compact, contents, fill, open_log, write_anew
 from tests.world.disk import MemoryDisk, PowerLoss
+
+pytestmark = proves("DK.7")
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
 LUCK = 6  # seeds of what a crash loses

@@ -14,8 +14,11 @@ from minilog_broker.storage.files import File
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.reserve import RETRY_S, Reserve
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import append, contents, open_log
 from tests.world.disk import DiskFile, MemoryDisk
+
+pytestmark = proves("DK.14")
 
 SIZE = 1000
 

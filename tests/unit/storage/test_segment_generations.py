@@ -12,8 +12,11 @@ from minilog_broker.storage.log import Log
 from minilog_broker.storage.manifest import read_manifest
 from minilog_broker.storage.segment_name import SegmentName, segment_names
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, batch, contents, fill, open_log
 from tests.world.disk import MemoryDisk
+
+pytestmark = proves("DK.7")
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
 MANIFEST = f"{DIRECTORY}/manifest"

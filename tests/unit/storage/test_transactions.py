@@ -18,6 +18,7 @@ from minilog_broker.storage.markers import CoordinatorEpoch, Marker, read_marker
 from minilog_broker.storage.producer_state import Accept, ProducerState, recover_producer_state
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.transactions import NOTHING, Finished, PartitionTransactions
+from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, KEY, batch, header, open_log, run_of
 from tests.world.disk import MemoryDisk
 
@@ -61,6 +62,7 @@ def test_without_transactions_all_below_the_high_watermark_is_stable() -> None:
     assert partition.stable() == 1
 
 
+@proves("TX.17")
 def test_a_log_of_many_transactions_that_was_just_opened_delays_nobody() -> None:
     """Each marker of it is looked at once: a list emptied from its front took 3 s for these, and 30 s for twice
     as many, on the broker's one loop."""
@@ -86,6 +88,7 @@ def test_the_first_offset_of_the_earliest_open_transaction_is_not_stable() -> No
     assert partition.stable() == 2
 
 
+@proves("TX.11")
 def test_a_transaction_is_unstable_until_the_high_watermark_has_passed_its_marker() -> None:
     partition = PartitionModel()
     partition.write(1)
@@ -94,6 +97,7 @@ def test_a_transaction_is_unstable_until_the_high_watermark_has_passed_its_marke
     assert partition.stable(marker + 1) == marker + 1
 
 
+@proves("TX.11")
 def test_of_several_markers_above_the_high_watermark_the_earliest_first_offset_counts() -> None:
     partition = PartitionModel()
     partition.write(1)
@@ -115,6 +119,7 @@ def test_a_marker_of_who_wrote_nothing_holds_nothing_and_fences_all_the_same() -
 # -- markers that never come
 
 
+@proves("TX.16")
 def test_a_transaction_without_a_marker_counts_as_aborted_and_hides_nothing_else() -> None:
     partition = PartitionModel()
     partition.write(1)
@@ -133,6 +138,7 @@ def test_a_transaction_without_a_marker_counts_as_aborted_and_hides_nothing_else
     assert restarted.transactions.aborted_within(0, 1) == [1]
 
 
+@proves("TX.16")
 @pytest.mark.parametrize("has_records", [False, True])
 def test_a_cut_that_leaves_an_old_snapshot_opens_no_transaction_that_compaction_removed(*, has_records: bool) -> None:
     """Found by the simulator (seed 48000005): the newer snapshot, which has its end, is above the cut."""
@@ -158,6 +164,7 @@ def test_a_cut_that_leaves_an_old_snapshot_opens_no_transaction_that_compaction_
     assert recover_producer_state(log).transactions.first_open_offset == (0 if has_records else 2)
 
 
+@proves("TX.16")
 def test_a_cut_keeps_what_was_aborted_without_a_marker() -> None:
     log, partition = open_log(MemoryDisk()), PartitionModel()
     for producer_id in (1, 2, 3):
@@ -186,6 +193,7 @@ def gap(offset: int) -> bytes:
 # -- who may write
 
 
+@proves("TX.4")
 def test_an_ended_producer_never_appends_again_whatever_it_sends() -> None:
     partition = PartitionModel()
     partition.write(1)
@@ -222,6 +230,7 @@ def test_a_second_marker_changes_nothing_not_even_how_it_ended() -> None:
     assert partition.state.transactions.aborted_within(0, 10) == [1]
 
 
+@proves("TX.21")
 def test_no_open_producer_is_dropped_for_silence_or_for_lack_of_room() -> None:
     state = ProducerState(max_producers=2)
     for producer_id in (1, 2):
@@ -248,6 +257,7 @@ def test_the_ends_longest_ago_go_when_there_are_too_many_and_old_ones_expire() -
 # -- what was aborted
 
 
+@proves("TX.14")
 @given(st.data())
 def test_the_index_tells_what_a_scan_of_the_log_would(data: st.DataObject) -> None:
     """Any interleaving of producers and markers, any range below the last stable offset, from any log start."""
@@ -290,6 +300,7 @@ def test_who_began_before_and_is_aborted_after_another_is_told_of_its_first_batc
     assert partition.state.transactions.aborted_within(0, 1) == [1]
 
 
+@proves("TX.14")
 def test_a_read_looks_no_further_than_its_range() -> None:
     partition = PartitionModel()
     for producer_id in range(1000):
@@ -358,6 +369,7 @@ def test_a_snapshot_that_says_more_than_it_has_is_refused() -> None:
         PartitionTransactions.from_snapshot((2**32 - 1).to_bytes(4, "little") * 8)
 
 
+@proves("TX.14")
 def test_retention_leaves_what_a_transaction_still_needs() -> None:
     log = open_log(MemoryDisk(), settings=LogSettings(segment_bytes=200, retention_bytes=0))
     for offset in range(10):
@@ -370,6 +382,7 @@ def test_retention_leaves_what_a_transaction_still_needs() -> None:
     assert log.log_start_offset == 4
 
 
+@proves("TX.15")
 def test_a_transaction_whose_marker_was_deleted_with_it_is_not_open_after_a_restart() -> None:
     """Its snapshot is older than what retention took: open there for ever, it would hold up every reader."""
     log = open_log(MemoryDisk(), settings=LogSettings(segment_bytes=200, retention_bytes=0))
@@ -397,6 +410,7 @@ def test_a_transaction_whose_marker_was_deleted_with_it_is_not_open_after_a_rest
     assert found.next_sequence == known.next_sequence
 
 
+@proves("TX.8")
 def test_the_epochs_of_coordinators_and_what_is_forgotten_are_in_the_snapshot() -> None:
     transactions = PartitionTransactions(max_ended=1)
     for coordinator in (

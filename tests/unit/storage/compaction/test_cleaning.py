@@ -16,10 +16,13 @@ from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.settings import LogSettings
+from tests.rules import proves
 from tests.unit.record_batch.batches import NOW_US
 from tests.unit.storage.compaction.keyed_logs import KEY, LARGE_BUFFER_BYTES, UNTYPED, KeyedLog, read
 from tests.unit.storage.logs import DIRECTORY, batch, contents, run_of
 from tests.world.disk import MemoryDisk, PowerLoss
+
+pytestmark = proves("K1", "K2", "K3", "K4", "K5", "K6")
 
 SETTINGS = LogSettings(segment_bytes=2_000, index_interval_bytes=500)
 LUCK = 2  # seeds of what a crash loses

@@ -18,6 +18,7 @@ from minilog_broker.storage.compaction.rewrite import rewritten_batches
 from minilog_broker.storage.compaction.stored_batches import MAX_LAST_OFFSET_DELTA
 from minilog_broker.storage.markers import read_markers
 from minilog_broker.storage.producer_state import ProducerState
+from tests.rules import proves
 from tests.unit.record_batch.batches import NOW_US, at_offset, patched
 from tests.unit.storage.compaction.keyed_logs import (
     KEY,
@@ -30,6 +31,8 @@ from tests.unit.storage.compaction.keyed_logs import (
     read,
     stored,
 )
+
+pytestmark = proves("SPS.16")
 
 
 def offsets(batches: list[bytes]) -> list[int]:
