@@ -13,9 +13,9 @@ from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.server.disk.vote_file import FILE_NAME
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
+from tests.rules import Patches
 from tests.simulation.clients.history import Outcome
 from tests.simulation.machines.host import DATA_PATH, PORT, SimulatedHost
-from tests.simulation.mutants.replication import Patches
 from tests.simulation.plan import Plan
 from tests.simulation.scene import Patching, Scene, play
 
