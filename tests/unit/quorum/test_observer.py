@@ -53,8 +53,7 @@ def test_an_observer_that_has_what_the_leader_lost_truncates_it(monkeypatch: pyt
     cluster.run(50)
     assert cluster.node(2).log_end_offset == FOUNDED + 1
     leader.log.close(clean=False)
-    monkeypatch.setattr(leader.files.random, "choice", lambda choices: choices[0])
-    monkeypatch.setattr(leader.files.random, "randint", lambda low, high: low)
+    monkeypatch.setattr(leader.files, "lose_power", leader.files.lose_unsynced)
     cluster.stop(1, power_loss=True)
     cluster.start(1)
     cluster.run(700)
