@@ -20,6 +20,7 @@ from minilog.v1 import records_pb2
 from minilog_broker.controller.topic_config import BUILT_IN, effective_topic_config
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
 from minilog_broker.replication.partition_state import TopicConfig
+from tests.judges.states import check_state
 from tests.simulation.judge.copies import Copies, Copy, View, read_json
 from tests.simulation.judge.registrations import Decision, NextLife, Registrations
 from tests.simulation.machines.host import DATA_PATH
@@ -112,7 +113,6 @@ class Metadata:
         self.next_producer_id = 0
         self._proof_key = b""
         self._led: dict[int, tuple[int, int]] = {}  # by quorum epoch: the leader, and when by its wall clock
-        self._leaders: dict[tuple[PartitionKey, int], tuple[int, int]] = {}
 
     @property
     def end(self) -> int:
@@ -341,15 +341,9 @@ class Metadata:
         key = PartitionKey(state.topic_id, state.partition)
         before = self.states.get(key)
         self.states[key] = state
-        check_state(key, before, state)
+        check_state(f"{self.log_name(key)}", state, before)
         members = set() if before is None else set(before.in_sync_replicas)
         self.registrations.check_joiners(key, set(state.in_sync_replicas) - members)
-        if state.leader_id != -1:
-            life = (state.leader_id, state.leader_broker_epoch)
-            known = self._leaders.setdefault((key, state.leader_epoch), life)
-            if known != life:
-                text = f"leader epoch {state.leader_epoch} is of life {known[1]} of b{known[0]} and of {life[1]} of "
-                raise Violation("V17", f"{text}b{life[0]}", nodes=(known[0], life[0]), key=key)
         self._changed(JudgedChange(key, before, state, offset))
 
     def later(self, key: PartitionKey) -> Iterator[records_pb2.PartitionRecord]:
@@ -447,35 +441,6 @@ def is_same(one: BatchHeader, other: BatchHeader | None) -> bool:
         and one.partition_leader_epoch == other.partition_leader_epoch
         and one.last_offset_delta == other.last_offset_delta
     )
-
-
-def check_state(
-    key: PartitionKey, before: records_pb2.PartitionRecord | None, state: records_pb2.PartitionRecord
-) -> None:
-    """V4 and the rules of epochs (docs/spec/replication.md § Eligible leaders and damage)."""
-    members = list(state.in_sync_replicas)
-    if not members:
-        raise Violation("V4", f"partition {key.partition} has an empty ISR", key=key)
-    if state.leader_id != -1 and state.leader_id not in members:
-        text = f"partition {key.partition}: b{state.leader_id} leads, and is not in the ISR {members}"
-        raise Violation("V4", text, nodes=(state.leader_id,), key=key)
-    if not set(members) <= set(state.replicas):
-        raise Violation("V4", f"partition {key.partition}: the ISR {members} is not of the replicas", key=key)
-    if before is None:
-        return
-    if state.partition_epoch <= before.partition_epoch or state.leader_epoch < before.leader_epoch:
-        text = f"partition {key.partition}: its epochs go from {_epochs(before)} to {_epochs(state)}"
-        raise Violation("V10", text, key=key)
-    led = (before.leader_id, before.leader_broker_epoch), (state.leader_id, state.leader_broker_epoch)
-    fewer = set(before.replicas) - set(state.replicas)
-    if (led[0] != led[1] or fewer) and state.leader_epoch == before.leader_epoch:
-        text = f"partition {key.partition} keeps leader epoch {state.leader_epoch}, though "
-        what = f"replicas {sorted(fewer)} went" if fewer else f"not {led[0]} but {led[1]} leads"
-        raise Violation("V17", text + what, key=key)
-
-
-def _epochs(state: records_pb2.PartitionRecord) -> tuple[int, int]:
-    return state.leader_epoch, state.partition_epoch
 
 
 __all__ = ["LOG_NAME", "METADATA_KEY", "JudgedChange", "Metadata", "Topic", "is_same"]

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog.v1 import records_pb2
+from tests.judges.partition import Sequences
 from tests.simulation.judge.compacted_partition import CompactedPartition
 from tests.simulation.judge.copies import Copies, Copy, View, first_from
 from tests.simulation.judge.damage import KnownDamage
@@ -57,7 +58,7 @@ class JudgedPartition:
     deleted: int = 0
     min_floor: int = 0
     compaction: CompactedPartition | None = None  # of a compacted topic
-    _sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    _sequences: Sequences = field(default_factory=Sequences)
 
     @property
     def name(self) -> str:
@@ -169,10 +170,7 @@ class JudgedPartition:
         if header.producer_id == NO_PRODUCER_ID or header.is_control:
             return
         place = header.producer_id, header.producer_epoch, header.base_sequence
-        first = self._sequences.setdefault(place, header.base_offset)
-        if first != header.base_offset:
-            text = f"sequence {place[2]} of producer {place[0]} is committed at {first} and at {header.base_offset}"
-            raise self.fail("V14", text)
+        self._sequences.committed(place, header.base_offset)
 
     # -- who has it
 

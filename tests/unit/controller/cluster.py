@@ -25,6 +25,7 @@ from minilog_broker.quorum.ballot import is_majority
 from minilog_broker.quorum.voters import VoterKey, VoterSet
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState, TopicConfig
 from minilog_broker.server.running_config import check_dynamic
+from tests.judges.states import check_state
 
 DEFAULTS = TopicConfig(
     min_in_sync_replicas=2,
@@ -112,9 +113,7 @@ class ControllerCluster:
         self.image = MetadataImage()
         self.effects: list[ControllerEffect] = []
         self.answers: dict[object, object] = {}
-        # (partition, leader epoch) -> the life that leads in it, and (partition) -> the highest epochs seen: V17
-        self.led: dict[tuple[PartitionKey, int], tuple[int, int]] = {}
-        self.epochs: dict[PartitionKey, tuple[int, int]] = {}
+        self._judged: dict[PartitionKey, PartitionState] = {}
         self._tickets = 0
         self.appends_left = math.inf  # 0: another leads the quorum, and the controller was not told yet
         self._settings = ControllerSettings(
@@ -465,40 +464,26 @@ class ControllerCluster:
 
     def check(self) -> None:
         """V4, V17 and what must hold of every committed state."""
-        for key in [*self.epochs.keys() - self.image.partitions.keys()]:
-            del self.epochs[key]
         for key, state in self.image.partitions.items():
-            self._check_state(state)
-            former = self.epochs.get(key, (-1, -1))
-            now = (state.leader_epoch, state.partition_epoch)
-            assert now[0] >= former[0]
-            assert now[1] >= former[1]
-            self.epochs[key] = now
+            before = self._judged.get(key)
+            if state != before:
+                check_state(f"{state.topic_name}-{key.partition}", state, before)
+            self._check_members(state)
+        self._judged = dict(self.image.partitions)
 
-    def _check_state(self, state: PartitionState) -> None:
-        isr, eligible = set(state.in_sync_replicas), set(state.eligible_leaders)
-        assert isr, "the ISR is never empty (V4)"
-        assert isr <= set(state.replicas)
-        assert eligible <= set(state.replicas)
-        assert not isr & eligible
-        assert not (set(state.damaged_replicas) & eligible)
-        assert len(set(state.replicas)) == len(state.replicas)
+    def _check_members(self, state: PartitionState) -> None:
+        isr = set(state.in_sync_replicas)
         assert state.target_replicas, "a reassignment takes nobody all replicas"
         assert state.original_replicas
         assert {*state.adding_replicas, *state.removing_replicas} <= set(state.replicas)
         assert not (state.reassigning and set(state.target_replicas) <= isr), "a reassignment that is done goes on"
         if len(isr) > 1:
             assert not any(self.image.brokers[member].fenced for member in isr), "a fenced broker is in a larger ISR"
-            assert not set(state.damaged_replicas) & isr
         if state.leader_id == NO_LEADER:
             return
         leader = self.image.brokers[state.leader_id]
-        assert state.leader_id in isr, "the leader is in its ISR (V4)"
-        assert state.leader_id not in state.damaged_replicas
         assert not leader.fenced
         assert leader.broker_epoch == state.leader_broker_epoch, "a life that is over leads"
-        life = (state.leader_id, state.leader_broker_epoch)
-        assert self.led.setdefault((state.key, state.leader_epoch), life) == life, "two lives in a leader epoch (V17)"
 
 
 def dotted(configs: Mapping[str, str]) -> dict[str, str]:

@@ -40,7 +40,7 @@ from tests.unit.coordinators.queueing import Q, Queueing, offsets
 from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, T, TransactionCalls, winner
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
 from tests.unit.replication.cluster import ReplicaCluster, batch
-from tests.unit.replication.invariants import Checker
+from tests.unit.replication.judging import ReplicaJudges
 
 pytestmark = proves("DK.22")
 
@@ -294,13 +294,13 @@ def test_markers_for_a_partition_of_a_topic(requests: list[coordinator_pb2.Write
     cluster = ReplicaCluster()
     cluster.produce(1)
     cluster.settle()
-    checker = Checker(cluster)
+    judges = ReplicaJudges(cluster)
     for request in requests:
         markers = [EndMarker(each.producer_id, each.committed, each.last_sequence) for each in request.markers]
         ticket = cluster.write_markers(1, *markers)
         cluster.advance(60_000.0)
         assert ticket in cluster[1].marked
-    checker.check()
+    judges.check()
     ticket = cluster.produce(1, data=batch())
     cluster.settle()
     assert cluster[1].answers[ticket].error is None

@@ -19,7 +19,7 @@ from minilog_broker.replication.leader.delete_records import DeleteRecordsReques
 from tests.rules import proves
 from tests.unit.fuzz.messages import fuzzing, messages, with_payloads
 from tests.unit.replication.cluster import KEY, TOPIC_ID, ReplicaCluster, batch
-from tests.unit.replication.invariants import Checker
+from tests.unit.replication.judging import ReplicaJudges
 
 pytestmark = proves("DK.22")
 
@@ -59,10 +59,10 @@ def told(what: Message) -> str:
     return str(what).replace("\n", " ")
 
 
-def judged(cluster: ReplicaCluster, checker: Checker, *, honest: bool = True) -> None:
+def judged(cluster: ReplicaCluster, judges: ReplicaJudges, *, honest: bool = True) -> None:
     """The cluster goes on, and nothing that was committed is gone."""
     cluster.advance(60.0)
-    checker.check()
+    judges.check()
     assert all(len(broker.history) < MAX_EFFECTS for broker in cluster.live()), "work without bound"
     if not honest:
         return
@@ -71,14 +71,14 @@ def judged(cluster: ReplicaCluster, checker: Checker, *, honest: bool = True) ->
     answer = cluster[1].answers[ticket]
     assert answer.error is None, str(answer.error)
     assert [broker.ends()[2] for broker in cluster.live()] == [3, 3, 3]
-    checker.check()
+    judges.check()
 
 
 @fuzzing(60)
 @given(st.lists(messages(data_pb2.FetchRequest, PLAUSIBLE), min_size=1, max_size=4))
 def test_fetch_requests(requests: list[data_pb2.FetchRequest]) -> None:
     cluster = cluster_with_two_records()
-    checker = Checker(cluster)
+    judges = ReplicaJudges(cluster)
     for broker_id in (1, 2):
         session_id, broker = cluster.session_id(), cluster[broker_id]
         broker.consumers[session_id] = []
@@ -92,7 +92,7 @@ def test_fetch_requests(requests: list[data_pb2.FetchRequest]) -> None:
             cluster.settle()
         broker.manager.close_session(session_id, cluster.now_ms)
         broker.consumers_ready.pop(session_id, None)
-    judged(cluster, checker)
+    judged(cluster, judges)
 
 
 @fuzzing(80)
@@ -105,7 +105,7 @@ def test_replicate_requests(requests: list[peer_pb2.ReplicateRequest], who: tupl
 
     A member of the ISR is believed when it lies about what it has; so nothing is judged after one that spoke for it."""
     cluster = cluster_with_two_records()
-    checker, broker, session_id = Checker(cluster), cluster[1], cluster.session_id()
+    judges, broker, session_id = ReplicaJudges(cluster), cluster[1], cluster.session_id()
     broker.manager.open_follower_session(session_id, *who, cluster.now_ms)
     broker.run()
     for request in requests:
@@ -123,7 +123,7 @@ def test_replicate_requests(requests: list[peer_pb2.ReplicateRequest], who: tupl
     cluster.advance(60.0)
     assert all(len(each.history) < MAX_EFFECTS for each in cluster.live()), "work without bound"
     if who != (2, 102):
-        judged(cluster, checker)
+        judged(cluster, judges)
 
 
 @fuzzing(80)
@@ -160,7 +160,7 @@ def test_produce(key: PartitionKey, epoch: int, acks: int, timeout_ms: int, data
     broker.run()
     cluster.advance(100.0)
     assert acks == 0 or "ticket" in broker.answers
-    Checker(cluster).check()
+    ReplicaJudges(cluster).check()
     if key != KEY or data != batch():
         assert broker.ends()[2] == 2
 
@@ -178,7 +178,7 @@ def test_list_offsets(entry: metadata_pb2.ListOffsetsEntry) -> None:
 
 def test_the_honest_case_is_judged_so() -> None:
     cluster = cluster_with_two_records()
-    judged(cluster, Checker(cluster))
+    judged(cluster, ReplicaJudges(cluster))
     with pytest.raises(KeyError):
         cluster[1].answers["nothing"]
 
@@ -194,4 +194,4 @@ def test_delete_records(key: PartitionKey, leader_epoch: int, before_offset: int
     cluster.advance(1_000.0)
     answer = broker.deleted["ticket"]
     assert answer.error is not None or (key == KEY and answer.low_watermark >= before_offset)
-    judged(cluster, Checker(cluster), honest=False)
+    judged(cluster, ReplicaJudges(cluster), honest=False)

@@ -14,7 +14,7 @@ from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.replica_effects import AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
 from tests.unit.replication.cluster import KEY, TOPIC_ID, BrokerOfCores, ReplicaCluster, batch, bound
-from tests.unit.replication.invariants import Checker, Entry, entry
+from tests.unit.replication.judging import Entry, ReplicaJudges, entry
 
 # Short enough that a history of a few hundred steps sees late followers and silent streams.
 SETTINGS = ReplicationSettings(replica_lag_time_max_ms=150.0, session_keepalive_ms=20.0, replica_fetch_max_bytes=4_000)
@@ -142,7 +142,7 @@ class ReplicationHistory:
             broker.files.get_cold(float(self.is_cold))
         if self.rots:  # its session is open whatever befalls the copy of the other partition
             self.cluster.controller.create(PartitionKey(TOPIC_ID, 1), tuple(self.cluster.brokers), 1)
-        self.checker = Checker(self.cluster)
+        self.judges = ReplicaJudges(self.cluster)
         self.producer, self.reader = HistoryProducer(), HistoryReader(self.reads_anywhere)
         self.cluster.on_answer = self._answered
         self.crash_rate = self.rng.choice((0.0, 0.01, 0.04))
@@ -152,13 +152,13 @@ class ReplicationHistory:
     def _answered(self, broker: BrokerOfCores, answer: AnswerProduce) -> None:
         sequence = self.producer.answered(answer)
         if sequence is not None:
-            self.checker.acknowledged(broker, answer, decode_header(_BATCHES[sequence]).crc)
+            self.judges.acknowledged(answer, decode_header(_BATCHES[sequence]).crc)
 
     def run(self) -> None:
         for _ in range(self.steps):
             self.step()
-            self.checker.check()
-            assert self.reader.read == self.checker.committed[: len(self.reader.read)], (
+            self.judges.check()
+            assert self.reader.read == self.judges.committed[: len(self.reader.read)], (
                 "V14: a reader saw something else"
             )
         self.heal()
@@ -251,7 +251,7 @@ class ReplicationHistory:
             self.producer.act(cluster)
             cluster.settle()
             cluster.advance(50.0)
-            self.checker.check()
+            self.judges.check()
             if self.reads_anywhere:
                 self._read_meanwhile()
         if self.reads_anywhere:
@@ -278,12 +278,12 @@ class ReplicationHistory:
                 self.rng.choice(steps)()
             if self.rng.random() < 0.5:
                 self.reader.act(self.cluster, self.rng)
-        self.checker.check()
+        self.judges.check()
 
     def _read_to_the_end(self) -> None:
         for _ in range(20):
             self.reader.act(self.cluster, self.rng)
             self.cluster.settle()
             self.cluster.advance(50.0)
-        unread = self.checker.committed_end - (self.reader.read[-1].next_offset if self.reader.read else 0)
-        assert self.reader.read == self.checker.committed, f"V14: {unread} records are never shown"
+        unread = self.judges.committed_end - (self.reader.read[-1].next_offset if self.reader.read else 0)
+        assert self.reader.read == self.judges.committed, f"V14: {unread} records are never shown"

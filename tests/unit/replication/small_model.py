@@ -14,12 +14,23 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from minilog_broker.replication.rules import in_sync
+from minilog_broker.replication.rules.in_sync import Proposal
+from tests.judges.partition import Known, Led, check_copy, check_led, judge
+from tests.judges.states import check_state
+from tests.judges.violation import Violation
 from tests.rules import mutated
 from tests.rules.table import SMALL_MODEL
-from tests.unit.replication.small_model_judge import InvariantBroken, SmallModelJudge
 from tests.unit.replication.small_model_mutants import BOUNDS
 from tests.unit.replication.small_model_rules import Rules, Step
-from tests.unit.replication.small_model_state import Partitions, ReplicationBounds, ReplicationModelState, first_state
+from tests.unit.replication.small_model_state import (
+    BROKERS,
+    ModelReplica,
+    Partitions,
+    ReplicationBounds,
+    ReplicationModelState,
+    first_state,
+)
 
 _NAMES = {
     "append": "leader {0} appends a record",
@@ -50,10 +61,49 @@ class ReplicationSearch:
     complete: bool = False  # all states within the bounds were visited
 
 
+class SmallModelJudges:
+    """`judged` checks a step and gives the state back with what the judges remember brought up to date."""
+
+    def __init__(self, partitions: Partitions, min_in_sync: int) -> None:
+        self._partitions = partitions
+        self._min_in_sync = min_in_sync
+
+    def judged(self, before: ReplicationModelState, after: ReplicationModelState) -> ReplicationModelState:
+        leads = [self._led(number, each) for number, each in enumerate(after.replicas) if each.lead is not None]
+        for number in BROKERS:
+            if after.replicas[number] is not before.replicas[number]:
+                check_copy(number, after.replicas[number])
+        for led in leads:
+            former = before.replicas[led.broker_id]
+            if former is not after.replicas[led.broker_id]:
+                check_led(None if former.lead is None else self._led(led.broker_id, former), led)
+        state = self._partitions[after.partition]
+        if before.partition != after.partition:
+            check_state("the partition", state, self._partitions[before.partition])
+        known = Known(after.committed, after.answered)
+        found = judge(dict(enumerate(after.replicas)), leads, state, known)
+        return after if found is known else after._replace(**found._asdict())
+
+    def _led(self, number: int, replica: ModelReplica) -> Led:
+        state, lead = self._partitions[replica.image], replica.lead
+        assert lead is not None
+        proposal = None if lead.proposal is None else Proposal(*lead.proposal)
+        return Led(
+            number,
+            replica.life,
+            state,
+            replica.high_watermark,
+            self._min_in_sync,
+            in_sync.maximal_in_sync(frozenset(state.in_sync_replicas), proposal),
+            None if proposal is None else proposal.broker_ids,
+            replica.high_watermark >= lead.epoch_start,
+        )
+
+
 def search(bounds: ReplicationBounds, *, max_states: int | None = None) -> ReplicationSearch:
     """Visit all states within `bounds`, at most `max_states`, in the order of their distance from the first."""
     partitions = Partitions()
-    rules, judge = Rules(bounds, partitions), SmallModelJudge(partitions, bounds.min_in_sync)
+    rules, judges = Rules(bounds, partitions), SmallModelJudges(partitions, bounds.min_in_sync)
     first = first_state(partitions)
     parents: dict[int, tuple[int, Step] | None] = {hash(first): None}
     frontier, found = [first], ReplicationSearch(states=1)
@@ -65,12 +115,12 @@ def search(bounds: ReplicationBounds, *, max_states: int | None = None) -> Repli
             try:
                 for step, after in rules.next_states(state):
                     found.steps += 1
-                    judged = judge.judged(state, after)
+                    judged = judges.judged(state, after)
                     if (name := hash(judged)) not in parents:
                         parents[name] = (hash(state), step)
                         reached.append(judged)
                     step = None  # whatever is broken now is so in the next step, before it is named
-            except InvariantBroken as error:
+            except Violation as error:
                 found.states, found.broken = len(parents), str(error)
                 found.history = [*_history(parents, hash(state)), *([_told(step)] if step else [])]
                 return found

@@ -24,8 +24,8 @@ from minilog_broker.replication.rules import divergence, high_watermark, in_sync
 from minilog_broker.replication.rules.divergence import Accepted, Diverged, LeaderEpochs, StartAnewAt
 from minilog_broker.replication.rules.in_sync import FollowerView, Proposal
 from minilog_broker.storage.epoch_cache import EpochCache
+from tests.judges.violation import Violation
 from tests.unit.replication.small_model_controller import SmallController
-from tests.unit.replication.small_model_judge import hold
 from tests.unit.replication.small_model_state import (
     BROKERS,
     NOTHING_SEEN,
@@ -303,7 +303,8 @@ class Rules:
         if isinstance(verdict, Diverged):
             state = with_replica(state, leader_id, self._with_view(leader, broker_id, LeaderView(replica.life)))
             cut = self._truncated(replica, verdict)
-            hold(len(cut.log) < end, f"broker {broker_id} diverged and cuts nothing: it would ask the same for ever")
+            if len(cut.log) >= end:
+                raise Violation("V19", f"broker {broker_id} diverged and cuts nothing: it would ask the same for ever")
             return with_replica(state, broker_id, cut)
         assert isinstance(verdict, Accepted)
         told = self._with_view(leader, broker_id, LeaderView(replica.life, True, replica.durable))

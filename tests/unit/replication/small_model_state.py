@@ -64,6 +64,13 @@ class ModelReplica(NamedTuple):
     high_watermark: int
     lead: Lead | None
 
+    @property
+    def ends(self) -> tuple[int, int, int, int]:
+        return 0, self.high_watermark, self.durable, len(self.log)
+
+    def below(self, offset: int) -> Log:
+        return self.log[:offset]
+
 
 class ReplicationModelState(NamedTuple):
     """Everything. `committed` and the rest are for the judges: no rule looks at them."""

@@ -1,0 +1,6 @@
+"""The invariants of docs/spec/invariants.md that small models, histories of cores and the simulator share.
+
+violation.py   what a world fails with
+states.py      what the controller commits of a partition. V4, V10, V17
+partition.py   copies and leaders of a partition, as the cores have them. V1 to V10, V17, V18
+"""
