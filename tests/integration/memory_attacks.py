@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from minilog import Admin, NewTopic, Producer
+from minilog.net.stream_frames import FrameKind, frame_buffers
 from minilog.stream_messages import FETCH, PRODUCE, StreamMessage
 from minilog.v1 import common_pb2, data_pb2
 from tests.cluster import HOST, STREAM_PORT_OFFSET, Cluster
 from tests.integration.garbage import HTTP2_PREFACE
 from tests.integration.well_behaved import Attack
-from tests.streams_by_hand import Place, StreamEnded, call_of
+from tests.streams_by_hand import Place, StreamEnded, call_of, hello_frame
 
 MIB = 1 << 20
 LARGE_TOPIC = "attacked"
@@ -188,6 +189,83 @@ def half_sent_messages(cluster: Cluster) -> Iterator[None]:
             yield
 
 
+def empty_frames(cluster: Cluster) -> Iterator[None]:
+    """Two streams send the shortest legal messages, which name nothing, as fast as the connections take them."""
+    target = attacked(cluster)
+    requests = b"".join(frame_buffers(FrameKind.MESSAGE, [bytes(8)])) * 4_096
+    yield
+    with contextlib.ExitStack() as stack:
+        connections: list[socket.socket] = []
+        while True:
+            deadline_s = time.monotonic() + 1.0
+            while time.monotonic() < deadline_s:
+                while len(connections) < 2:
+                    with contextlib.suppress(OSError):
+                        connections.append(stack.enter_context(target.place.connect(1.0)))
+                        connections[-1].sendall(hello_frame(PRODUCE))
+                        connections[-1].setblocking(False)
+                sent = [_sent_some(connection, requests) for connection in connections]
+                connections = [one for one, count in zip(connections, sent, strict=True) if count is not None]
+                if not any(sent):
+                    time.sleep(0.005)
+            yield
+
+
+def _sent_some(connection: socket.socket, content: bytes) -> int | None:
+    """How much of it went; None where the connection has ended. A part of a frame ends the stream: then there is
+    another one."""
+    try:
+        return connection.send(content)
+    except BlockingIOError:
+        return 0
+    except OSError:
+        return None
+
+
+def long_headers(cluster: Cluster) -> Iterator[None]:
+    """40 connections begin 100 calls each, with 12 KiB of headers, or with a short name for 3 MiB of them."""
+    target = attacked(cluster)
+    filling = b"\x00\x03fil\x7f" + _length(12 * 1024 - 127) + b"x" * 12 * 1024
+    indexed = b"\x40\x03fil\x7f" + _length(3_000 - 127) + b"x" * 3_000 + b"\xbe" * 1_000
+    with contextlib.ExitStack() as stack:
+        senders = [stack.enter_context(HalfSender(target.port)) for _ in range(40)]
+        yield
+        for place, sender in enumerate(senders):
+            sender.open_streams(100, announced_bytes=MIB, sent_bytes=10, headers=indexed if place % 2 else filling)
+        while True:
+            deadline_s = time.monotonic() + 1.0
+            while time.monotonic() < deadline_s:
+                moved = [sender.pump(0.0) for sender in senders]
+                if not any(moved):
+                    time.sleep(0.01)
+            yield
+
+
+def pings(cluster: Cluster) -> Iterator[None]:
+    """A connection of calls sends pings as fast as it takes them, and reads their answers; then another one."""
+    target = attacked(cluster)
+    flood = frame(_PING, 0, 0, bytes(8)) * 4_096
+    yield
+    while True:
+        deadline_s = time.monotonic() + 1.0
+        while time.monotonic() < deadline_s:
+            with contextlib.suppress(OSError), socket.create_connection((HOST, target.port), timeout=1.0) as connection:
+                connection.sendall(HTTP2_PREFACE + frame(_SETTINGS, 0, 0, b""))
+                while time.monotonic() < deadline_s:
+                    connection.sendall(flood)
+                    if not connection.recv(1 << 20):
+                        break
+        yield
+
+
+def _length(above: int) -> bytes:
+    """A number behind a prefix of ones (RFC 7541, 5.1)."""
+    content = b""
+    while above >= 128:
+        content, above = content + bytes([above % 128 + 128]), above // 128
+    return content + bytes([above])
+
+
 @dataclass(slots=True)
 class _Stream:
     left_bytes: int
@@ -214,10 +292,10 @@ class HalfSender:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def open_streams(self, count: int, *, announced_bytes: int, sent_bytes: int) -> None:
-        """Begin `count` calls, each with a message of which `sent_bytes` go."""
+    def open_streams(self, count: int, *, announced_bytes: int, sent_bytes: int, headers: bytes = b"") -> None:
+        """Begin `count` calls, each with these headers besides, and a message of which `sent_bytes` go."""
         for number in range(1, 2 * count, 2):
-            self._going += frame(_HEADERS, 4, number, call_headers(_PRODUCE_PATH))
+            self._going += frame(_HEADERS, 4, number, call_headers(_PRODUCE_PATH) + headers)
             head = struct.pack(">BI", 0, announced_bytes)
             self._streams[number] = _Stream(sent_bytes, self._first_window_bytes, head)
 
@@ -316,4 +394,7 @@ ATTACKS: tuple[Attack, ...] = (
     idle_connections,
     streams_on_a_connection,
     half_sent_messages,
+    empty_frames,
+    long_headers,
+    pings,
 )

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
 from minilog import Admin, NewTopic, Producer
+from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration import garbage
 
@@ -60,6 +61,19 @@ def test_every_service_of_the_proto_files_is_sent_garbage() -> None:
     texts = [path.read_text() for path in PROTO.rglob("*.proto")]
     written = {name for text in texts for name in re.findall(r"^service (\w+)", text, flags=re.MULTILINE)}
     assert {method.containing_service.name for method in garbage.methods()} == written
+
+
+def test_headers_of_a_call_are_bounded_and_the_connection_goes_on(cluster: Cluster) -> None:
+    """Between the two default limits of gRPC, 8 and 16 KiB, a call was refused by lot."""
+    with grpc.insecure_channel(f"{HOST}:{cluster.ports[1]}") as channel:
+        stub = metadata_pb2_grpc.MetadataServiceStub(channel)
+        for size, refused in ((7_000, False), (9_000, True)) * 20:
+            try:
+                stub.GetMetadata(metadata_pb2.GetMetadataRequest(), metadata=(("filling", "x" * size),), timeout=10.0)
+                code = grpc.StatusCode.OK
+            except grpc.RpcError as error:
+                code = error.code()
+            assert code is (grpc.StatusCode.RESOURCE_EXHAUSTED if refused else grpc.StatusCode.OK)
 
 
 @pytest.mark.parametrize("make", [garbage.raw_bytes, garbage.http2_frames])

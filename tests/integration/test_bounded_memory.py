@@ -25,16 +25,21 @@ MOST_GROWTH: dict[Attack, int] = {
     memory_attacks.half_sent_messages: BUDGET + BETWEEN_LOOKS,
     memory_attacks.idle_connections: NOISE,
     memory_attacks.streams_on_a_connection: NOISE,
+    memory_attacks.empty_frames: NOISE,
+    memory_attacks.long_headers: 512 * MIB,  # gRPC unpacks each call's headers before it refuses them (known-limits.md)
+    memory_attacks.pings: NOISE,
 }
 
 
 # A frame of 60 MiB is legal, and is parsed in one piece in some tenths of a second: twelve at once are more than the
-# client beside should notice (repairs.md). What comes as connections is held by test_few_files, too. All three are
-# run by `make soak`.
+# client beside should notice (repairs.md). gRPC unpacks long headers before it refuses them, and answers pings, on
+# threads of its own. What comes as connections is held by test_few_files, too. All of these are run by `make soak`.
 LONG = {
     memory_attacks.frames_of_60_mib,
     memory_attacks.idle_connections,
     memory_attacks.streams_on_a_connection,
+    memory_attacks.long_headers,
+    memory_attacks.pings,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minilog.errors import CorruptMessage
-from minilog.net.stream_connection import ConnectionEnded
+from minilog.net.stream_connection import FRAMES_AT_ONCE, ConnectionEnded
 from minilog.net.stream_frames import FRAME_BYTES, MOST_FRAMES, FrameKind
 from tests.unit.wires import connection, joined
 
@@ -147,5 +147,30 @@ def test_frames_without_bodies_count_and_come_in_pieces() -> None:
         for _ in range(20_000):
             assert not (await taker.frame()).body
         assert taker.held_bytes == 0
+
+    run(work)
+
+
+def test_others_have_their_turn_between_a_few_frames_however_many_wait() -> None:
+    async def work() -> None:
+        taker, sender = connection(window_bytes=1 << 20), connection()
+        joined(sender, taker, window_bytes=1 << 20)
+        for _ in range(4_000):
+            sender.send(FrameKind.MESSAGE, [bytes(8)])
+        await turns(200)
+        most = taken = 0
+
+        async def bystander() -> None:
+            nonlocal most, taken
+            while True:
+                most, taken = max(most, taken), 0
+                await asyncio.sleep(0)
+
+        other = asyncio.ensure_future(bystander())
+        for _ in range(4_000):
+            await taker.frame()
+            taken += 1
+        other.cancel()
+        assert most <= FRAMES_AT_ONCE
 
     run(work)

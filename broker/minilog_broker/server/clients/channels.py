@@ -23,6 +23,7 @@ MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
 MAX_CALL_BYTES = 5 << 20  # of one request: a little above ingress/request_limits.py, which has the better error
 PEER_WINDOW_BYTES = 64 << 20  # messages of a leader that are not taken yet: credits bound them
 MAX_STREAMS = 100  # calls on one connection at a time: the least that RFC 9113 advises
+MAX_HEADERS_BYTES = 8 << 10  # of one call, unpacked: a session and a trace have less than 1 KiB
 HANDSHAKE_TIMEOUT_MS = 5_000  # a connection without a handshake of HTTP/2 is closed after it
 SILENT_CLIENT_MS, PING_TIMEOUT_MS = 30_000, 10_000  # a client without an answer to a ping is gone: it lost power
 
@@ -65,7 +66,11 @@ def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio
             ("grpc.keepalive_time_ms", SILENT_CLIENT_MS),
             ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),  # a minute otherwise, whatever the line above says
+            # A ping costs gRPC little. To end the connection costs more: the other side makes another one.
             ("grpc.http2.max_ping_strikes", 0),
+            # gRPC refuses longer headers before Python sees them. Between its two numbers it would draw lots.
+            ("grpc.max_metadata_size", MAX_HEADERS_BYTES),
+            ("grpc.absolute_max_metadata_size", MAX_HEADERS_BYTES),
             # gRPC would expand messages before a login, and one byte may become a thousand. Batches have a compression
             # of their own, whose size is known before (record_batch/validation.py).
             ("grpc.compression_enabled_algorithms_bitset", 1),  # bit 0: none
