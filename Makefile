@@ -7,6 +7,7 @@ FIRST ?= $(shell date +%s)
 TIMES ?= 50
 STAMP := .venv/.complete
 PYTEST := $(BIN)/python -m pytest -q
+JUNIT := --junitxml=artifacts/junit
 LOWEST := .venv/lowest
 LOWEST_TESTS := tests/unit/record_batch/test_round_trip.py tests/spark/test_batch.py \
 	tests/spark/test_latest.py
@@ -16,12 +17,15 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Java is looked for before .venv is set up, also where make is told to do things at once.
 .NOTPARALLEL:
-.PHONY: help setup java demo test test-unit test-simulation test-integration test-spark simulate soak bench bench-quick \
+.PHONY: help setup java demo durations test test-all test-unit test-simulation test-integration test-spark simulate \
+	soak bench bench-quick \
 	bench-setup check docs rules stubs format clean test-console test-lowest
 
 help:
 	@echo "make demo     start three brokers, run the Spark job on real data, show the result"
-	@echo "make test     run the whole test suite"
+	@echo "make test     run the test suite: test-unit, test-simulation, test-integration, test-spark, each alone too"
+	@echo "make test-all     the suite, and its long tests: ill will, masses, kills"
+	@echo "make durations    write down how long the tests of the last .ci/run took"
 	@echo "make test-lowest    the connector's basic tests with the lowest versions that it takes, PySpark 4.2 among them"
 	@echo "make test-console   the console in a real browser; needs chromium and chromedriver"
 	@echo "make simulate whole clusters in one thread on virtual time, for MINUTES=$(MINUTES), from seed FIRST=$(FIRST)"
@@ -57,21 +61,29 @@ test-console: setup
 	$(PYTEST) tests/console
 
 test-unit: setup
-	$(PYTEST) -n 2 tests/unit
+	$(PYTEST) -n 2 $(JUNIT)/unit.xml tests/unit
 
 test-simulation: setup
-	$(PYTEST) -n 2 tests/simulation
+	$(PYTEST) -n 2 $(JUNIT)/simulation.xml tests/simulation
 
 test-integration: setup
-	$(PYTEST) -n 4 --dist loadfile -m "not long and not quiet" tests/integration
-	$(PYTEST) -m "quiet and not long" tests/integration
+	$(PYTEST) -n 4 --dist loadfile $(JUNIT)/integration.xml -m "not long and not quiet" tests/integration
+	$(PYTEST) $(JUNIT)/quiet.xml -m "quiet and not long" tests/integration
 
 test-spark: java setup
-	$(PYTEST) -n 3 --dist loadfile tests/spark
+	$(PYTEST) -n 3 --dist loadfile $(JUNIT)/spark.xml tests/spark
+
+# Ill will, masses, kills, and what takes a minute: for a change of what they are about, and before a release.
+test-all: test
+	$(PYTEST) -n 3 --dist loadfile -m "long and not quiet" tests
+	$(PYTEST) -m "long and quiet" tests
+
+durations: setup
+	$(BIN)/python -m tools.durations
 
 # The ordinary suite has the newest versions, and these tests have the lowest that pyproject.toml allows.
 test-lowest: java $(LOWEST)/.complete
-	$(LOWEST)/bin/python -m pytest -q -p no:cacheprovider $(LOWEST_TESTS)
+	$(LOWEST)/bin/python -m pytest -q -p no:cacheprovider $(JUNIT)/lowest.xml $(LOWEST_TESTS)
 
 $(LOWEST)/.complete: $(STAMP) tools/lowest_versions.py
 	@$(BIN)/python -m venv --clear $(LOWEST)

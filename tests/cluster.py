@@ -23,6 +23,7 @@ from minilog_broker.local_ports import HOST as HOST
 from minilog_broker.local_ports import free_ports as free_ports
 from minilog_broker.server.config import BrokerConfig
 from tests import programs
+from tests.durations import STARTS
 from tests.programs import Process
 from tests.proxy import Proxy
 
@@ -118,6 +119,7 @@ class Cluster:
 
     def start(self, *broker_ids: int) -> None:
         """Start the named brokers, all by default; does not wait."""
+        STARTS["cluster"] += not self._life_starts
         self.directory.mkdir(parents=True, exist_ok=True)
         for broker_id in broker_ids or self.ports:
             with (self.directory / f"broker-{broker_id}.log").open("ab") as log:

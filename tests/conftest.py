@@ -7,6 +7,9 @@ import re
 import pytest
 from hypothesis import settings
 
+from tests.durations import pytest_runtest_makereport as pytest_runtest_makereport
+from tests.durations import pytest_runtest_protocol as pytest_runtest_protocol
+
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 

@@ -27,7 +27,7 @@ from tests.cluster import HOST, OF_NOW, Cluster, running_cluster
 from tests.integration.clients import read_all
 from tests.integration.well_behaved import unnoticed
 
-pytestmark = pytest.mark.quiet
+pytestmark = [pytest.mark.quiet, pytest.mark.long]
 
 TOPIC = "marked"
 NAME = "report"

@@ -14,6 +14,8 @@ from minilog.errors import GroupMaxSizeReached, InvalidArgument, StaleMemberEpoc
 from minilog.limits import MAX_SUBSCRIBED_TOPICS, MAX_SUBSCRIPTION_BYTES
 from tests.cluster import Cluster, running_cluster
 
+pytestmark = pytest.mark.long
+
 TOPIC, OTHER = "wanted", "not-subscribed"
 PARTITIONS = 4
 SETTINGS = {

@@ -16,6 +16,8 @@ from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration import garbage
 
+pytestmark = pytest.mark.long
+
 TOPIC = "untouched"
 RAW_SENDINGS = 60
 MESSAGES_PER_CALL = 60

@@ -160,6 +160,7 @@ def test_a_broker_on_an_ipv6_address_registers_and_serves(cluster: Cluster, tmp_
             [admin.list_topics() for _ in range(20)]  # another broker is asked first each time
 
 
+@pytest.mark.long
 def test_an_advertised_address_that_cannot_be_reached_is_named_by_all(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_broker_id_used_twice_is_refused_while_the_first_lives(cluster: Cluste
     ), said
 
 
+@pytest.mark.long
 def test_the_controllers_id_used_twice_waits_and_says_why(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     """Nobody refuses it: everybody says that the controller is whoever has its id."""
     command = command_of(cluster, controller(cluster), tmp_path / "second", cluster.voter_list)

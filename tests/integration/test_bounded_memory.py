@@ -12,7 +12,7 @@ from tests.integration.memory_attacks import MIB
 from tests.integration.well_behaved import Attack, unnoticed
 from tests.rules import proves
 
-pytestmark = [pytest.mark.quiet, proves("DK.17")]
+pytestmark = [pytest.mark.quiet, proves("DK.17"), pytest.mark.long]
 
 BUDGET = 256 * MIB
 BETWEEN_LOOKS = 256 * MIB  # what a fast sender on the same machine gets in before it is seen

@@ -13,6 +13,8 @@ import pytest
 from minilog import Admin, NewTopic, Producer
 from tests.cluster import Cluster, running_cluster
 
+pytestmark = pytest.mark.long
+
 MIB = 1 << 20
 BATCHES = 500
 WITHIN_S = 60.0

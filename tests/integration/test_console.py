@@ -237,6 +237,7 @@ def test_an_action_says_what_it_does_and_is_done_by_a_form_alone(cluster: Cluste
         assert "takes new replicas" in visitor.send("/cordon", {"broker": "3", "off": "yes"}).text
 
 
+@pytest.mark.long
 @proves("CON.8")
 def test_200_browsers_that_never_read_keep_nobody_out(console: RunningConsole, visitor: Visitor) -> None:
     before = psutil.Process(console.process.pid).memory_info().rss
@@ -254,6 +255,7 @@ def test_200_browsers_that_never_read_keep_nobody_out(console: RunningConsole, v
         assert psutil.Process(console.process.pid).memory_info().rss - before < 100 << 20
 
 
+@pytest.mark.long
 @proves("CON.7")
 def test_one_viewer_costs_less_than_2_percent_of_a_core_and_nobody_nothing(
     console: RunningConsole, visitor: Visitor

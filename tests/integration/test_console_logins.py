@@ -131,6 +131,7 @@ def test_a_delegation_token_lets_its_owner_in_and_a_logout_ends_it(
     assert visitor.get("/users").status == 303
 
 
+@pytest.mark.long
 @proves("CON.8")
 def test_sessions_have_a_bound(secured: SecuredCluster, closed: RunningConsole) -> None:
     first = viewer(secured, closed, "dave", Operation.DESCRIBE)

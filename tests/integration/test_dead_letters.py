@@ -129,6 +129,7 @@ def test_a_record_that_is_too_large_for_the_topic_leaves_a_letter_without_it(
     assert sorted((letter.value, len(letter.headers)) for letter in written) == [(b"", 7), (b"bad", 8)]
 
 
+@pytest.mark.long
 def test_dead_records_wait_while_their_topic_is_gone(
     cluster: Cluster, admin: Admin, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -98,6 +98,7 @@ def running(directory: pathlib.Path) -> Iterator[FewFiles]:
         cluster.end()
 
 
+@pytest.mark.long
 @pytest.mark.quiet
 def test_connections_without_number_leave_files_for_those_who_talk(tmp_path: pathlib.Path) -> None:
     _, cluster = unnoticed(tmp_path, memory_attacks.idle_connections, running)

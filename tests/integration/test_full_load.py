@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
+
 from tests.integration.load_run import run
+
+pytestmark = pytest.mark.long
 
 SECONDS = 8.0
 

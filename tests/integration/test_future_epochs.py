@@ -23,7 +23,7 @@ from tests.integration.well_behaved import unnoticed
 from tests.rules import proves
 from tests.streams_by_hand import Place, StreamEnded, call_of
 
-pytestmark = [pytest.mark.quiet, proves("MD.18")]
+pytestmark = [pytest.mark.quiet, proves("MD.18"), pytest.mark.long]
 
 TOPIC = "future"
 LARGEST = 2**31 - 1

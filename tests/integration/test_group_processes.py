@@ -19,6 +19,7 @@ pytestmark = proves("M1", "M2", "M5")
 UNTIL_S = 1000.0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_each_record_has_one_member_at_a_time_whoever_is_killed_stopped_or_hangs(tmp_path: pathlib.Path) -> None:
     options = MemberRunOptions(15.0, members=8, seed=7, partitions=16, member_pause_s=0.7, broker_pause_s=6.0)

@@ -18,6 +18,8 @@ from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration import attacks
 from tests.integration.well_behaved import Attack, unnoticed
 
+pytestmark = pytest.mark.long
+
 ATTACKS: list[Attack] = [
     attacks.came_damaged,
     attacks.bombs,

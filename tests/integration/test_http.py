@@ -212,6 +212,7 @@ ODD = [
 ]
 
 
+@pytest.mark.long
 def test_no_request_however_odd_ends_the_broker_or_is_its_fault(scene: HttpCluster) -> None:
     """What is left to its event loop ends a broker."""
     chance = random.Random(13)
@@ -252,6 +253,7 @@ def test_what_is_no_request_is_refused_and_ends_the_connection(scene: HttpCluste
     assert told(scene.ports[2], "/livez")[0] == 200
 
 
+@pytest.mark.long
 def test_requests_that_never_end_are_cut_and_keep_no_probe_out(scene: HttpCluster) -> None:
     """R62: 40 of them kept /livez dead, and 400 took a healthy broker for dead: the oldest make room."""
     address = (HOST, scene.ports[2])

@@ -63,6 +63,7 @@ def test_slow_links_losses_and_resets_cost_no_record(tmp_path: pathlib.Path) -> 
     check(run("spoil", 1, seed=7, directory=tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_an_isolated_leader_acknowledges_nothing_that_is_lost(tmp_path: pathlib.Path) -> None:
     """A client is on its side: what that one was told is written stands there in the end, the rest is unknown."""

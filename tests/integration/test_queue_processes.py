@@ -15,6 +15,7 @@ from tests.integration.queue_runs import QueueRunOptions, run_workers
 LIMIT = 5
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_each_message_is_settled_once_whoever_is_killed_stopped_or_hangs(tmp_path: pathlib.Path) -> None:
     options = QueueRunOptions(20.0, workers=8, seed=7, partitions=4, worker_pause_s=0.7, broker_pause_s=6.0)

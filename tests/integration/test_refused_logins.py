@@ -130,6 +130,7 @@ def test_each_call_tells_of_a_password_that_does_not_count_and_goes_on_when_it_c
                 works_again(call)
 
 
+@pytest.mark.long
 def test_each_call_tells_of_a_certificate_that_has_ended(tmp_path: pathlib.Path) -> None:
     (port,) = free_ports(1)
     listener = {

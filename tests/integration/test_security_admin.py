@@ -261,6 +261,7 @@ def test_no_password_is_on_a_disk_or_in_a_log(cluster: Cluster, admin: Admin) ->
     admin.alter_users([UserDeletion("hugo")])
 
 
+@pytest.mark.long
 def test_a_cluster_of_level_2_refuses_them_until_it_is_upgraded(tmp_path: pathlib.Path) -> None:
     earlier = earlier_version(tmp_path / "earlier", highest_level=2)
     cluster = Cluster(tmp_path / "cluster", 1)

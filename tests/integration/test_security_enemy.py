@@ -38,7 +38,7 @@ from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
 from tests.streams_by_hand import HandStream, Place, StreamEnded
 
-pytestmark = proves("MD.10")
+pytestmark = [proves("MD.10"), pytest.mark.long]
 
 OPEN, HIDDEN = "open", "hidden"
 WITHIN_S = 15.0

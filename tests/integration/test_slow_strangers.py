@@ -16,6 +16,8 @@ from tests.integration.garbage import EMPTY_SETTINGS, HTTP2_PREFACE
 from tests.integration.memory_attacks import call_headers, frame
 from tests.secured import SecuredCluster, running_secured_cluster
 
+pytestmark = pytest.mark.long
+
 TOPIC = "honest"
 DEADLINE_S = 5.0
 SLACK_S = 3.0

@@ -23,6 +23,7 @@ from tests.rules import proves
 pytestmark = proves("MD.15")
 
 
+@pytest.mark.long
 def test_one_voter_becomes_three_five_and_three_while_records_are_written_and_brokers_die(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,8 @@ class Rule:
     id: str
     sentence: str
     wrong: tuple[Mutant, ...] = ()
+    seldom: str = ""
+    """Why only `make test-all` proves it."""
 
 
 @dataclass(frozen=True)

@@ -295,8 +295,10 @@ SECTIONS = (
         (),
         (
             Rule("SPC.1", "local-cluster, standalone with two workers, Spark Connect; spark-submit"),
-            Rule("SPC.2", "speculation, on two host names"),
-            Rule("SPC.3", "an executor, and the driver in the middle of a batch, are killed"),
+            Rule("SPC.2", "speculation, on two host names", seldom="it needs two workers with host names of their own"),
+            Rule(
+                "SPC.3", "an executor, and the driver in the middle of a batch, are killed", seldom="kills take minutes"
+            ),
             Rule("SPC.4", "a Python thread other than the main one: the remedy"),
         ),
     ),

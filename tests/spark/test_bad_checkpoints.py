@@ -157,7 +157,6 @@ def ends_with(query: StreamingQuery) -> str:
         ("a-copy", "its run was superseded by another, which goes on in its place"),
     ],
 )
-@pytest.mark.long
 def test_of_two_queries_under_one_checkpoint_the_former_is_refused(
     kit: Kit, tmp_path: pathlib.Path, folder: str, message: str
 ) -> None:

@@ -27,13 +27,14 @@ def whole_sink() -> Stored:
     return sink
 
 
+@pytest.mark.long
 @proves("SPS.6", "SPC.3")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "victims",
     [
         ["driver", "coordinator"],  # a driver takes its workers along
-        pytest.param(["both", "zombie", "leader", "controller"], marks=pytest.mark.long),
+        ["both", "zombie", "leader", "controller"],
     ],
 )
 def test_a_copy_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: pathlib.Path) -> None:

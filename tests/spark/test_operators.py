@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 
-import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -38,7 +37,6 @@ def forget_last_commit(checkpoint: pathlib.Path) -> None:
 
 
 @proves("SPG.4")
-@pytest.mark.long
 def test_a_union_of_two_topics_is_written_once_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
     one, other, sink = kit.topic(), kit.topic(), kit.topic(partitions=2)
     kit.send(one, ["a0", "a1"])
@@ -55,7 +53,6 @@ def test_a_union_of_two_topics_is_written_once_over_a_restart(kit: Kit, tmp_path
 
 
 @proves("SPG.5")
-@pytest.mark.long
 def test_a_self_join_reads_each_record_once_on_either_side(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic(partitions=2)
     frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=3)

@@ -185,6 +185,7 @@ class TestQueries:
         assert copy.copies() == [VALUES, VALUES]
         assert offsets(kit, copy.group) == {copy.source: 4}
 
+    @pytest.mark.long
     @proves("SPS.25")
     def test_a_driver_that_dies_before_the_commit_leaves_nothing_and_the_next_one_writes_all(
         self, kit: Kit, tmp_path: pathlib.Path
