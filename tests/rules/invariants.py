@@ -438,7 +438,8 @@ SECTIONS = (
             ),
             Rule(
                 "Q6",
-                "`settled_to` never goes back in the coordinator's log, except by the cut after an unclean election",
+                "`settled_to` never goes back in the coordinator's log, except by the cut after an unclean election, "
+                "and by a redrive",
             ),
             Rule(
                 "Q7",
@@ -447,6 +448,26 @@ SECTIONS = (
                 wrong=(
                     Mutant("Q7 the dead live again", simulation=queues.the_dead_live_again),
                     Mutant("Q7 a settlement is taken whoever has the records", simulation=queues.settled_by_anybody),
+                ),
+            ),
+            Rule(
+                "Q8",
+                "A redrive brings each letter once: a settled offset is ready again only in one batch with a place "
+                "that passes over its letter. A place never goes back, and passes over no letter whose record stays "
+                "settled, unless it is written anew",
+                wrong=(
+                    Mutant(
+                        "Q8 a redrive that comes again makes ready again",
+                        simulation=queues.redriven_twice,
+                    ),
+                    Mutant(
+                        "Q8 the place moves before the records are ready",
+                        simulation=queues.place_before_the_records,
+                    ),
+                    Mutant(
+                        "Q8 a letter is passed over while its transaction ends",
+                        simulation=queues.letter_is_passed_over,
+                    ),
                 ),
             ),
         ),

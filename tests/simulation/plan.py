@@ -121,6 +121,7 @@ class Plan:
     queries: tuple[str, ...] = ()  # with Spark's sink
     sharing: int = 0  # members of a group
     queuing: int = 0  # workers of a queue
+    redriving: bool = False  # its dead letters are redriven, again and again
     proposing: int = 0  # programs whose writes bring new columns
     compacted: bool = False  # the topics that are written to are compacted, and so is that of transactions
     dedupe_buffer_bytes: int = 0  # of the cleaners, where it is smaller than a broker's setting allows

@@ -1,4 +1,4 @@
-"""The theme of queues."""
+"""The themes of queues."""
 
 from __future__ import annotations
 
@@ -60,3 +60,11 @@ def queuing(plan: Plan, chance: random.Random) -> Plan:
             retain=(0.0, 0.3),
         ),
     )
+
+
+def redriving(plan: Plan, chance: random.Random) -> Plan:
+    """The same, while the dead letters of the queue are redriven again and again. Nothing deletes records: each letter
+    makes its old record ready."""
+    plan = queuing(plan, chance)
+    kept = {name: weight for name, weight in plan.faults.items() if name not in ("trim", "retain")}
+    return replace(plan, redriving=True, faults=kept)

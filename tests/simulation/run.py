@@ -42,6 +42,7 @@ from tests.simulation.judge import (
     check_transactions,
     coordinator_state,
     copies_agree,
+    lives_of,
     recovery_s,
     watch,
 )
@@ -94,6 +95,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     if plan.sharing:
         sharing.begin()
     queuing = Queuing(cluster, workload, history, transacting)
+    if plan.redriving:
+        queuing.deliveries.lives = lives_of(queuing, judge)
     if plan.queuing:
         await queuing.begin()
     proposing = Proposing(cluster, workload)

@@ -1,18 +1,21 @@
-"""The judge of queues, on made-up deliveries and records: Q1, Q2, Q3, Q6, Q7."""
+"""The judge of queues, on made-up deliveries and records: Q1, Q2, Q3, Q6, Q7, Q8."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import pytest
 
 from minilog.partition_key import PartitionKey
 from minilog.queues.message import Verdict
+from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.v1 import queue_pb2
 from tests.simulation.judge.dead_letters import check_bare, compare
 from tests.simulation.judge.queue_pieces import QueuePartition, QueueRange
-from tests.simulation.judge.queue_records import Gone, Held, check_change, settled_to
+from tests.simulation.judge.queue_records import Gone, Held, check_change, revived, settled_to
 from tests.simulation.judge.queues import Deliveries, Delivery
+from tests.simulation.judge.redriving import Redrives
 from tests.simulation.violation import Violation
 
 PLACE = ("t0", 0, 7)
@@ -184,9 +187,9 @@ def test_a_settling_record_goes_to_no_other_lease() -> None:
 )
 def test_letters_and_what_was_carried_are_compared(letters: list[int], carried: list[int], fault: str) -> None:
     key = PartitionKey(b"t" * 16, 0)
-    compare([(key, offset) for offset in carried], {(key, offset) for offset in carried})
+    compare([(key, offset) for offset in carried], Counter((key, offset) for offset in carried))
     with pytest.raises(Violation, match=f"Q5.*{fault}"):
-        compare([(key, offset) for offset in letters], {(key, offset) for offset in carried})
+        compare([(key, offset) for offset in letters], Counter((key, offset) for offset in carried))
 
 
 def test_a_dead_record_is_not_accepted_without_a_letter() -> None:
@@ -194,3 +197,72 @@ def test_a_dead_record_is_not_accepted_without_a_letter() -> None:
     check_bare({(key, 1)}, {(key, 2)})  # a marker, say
     with pytest.raises(Violation, match=r"Q5.*without a letter"):
         check_bare({(key, 1), (key, 2)}, {(key, 2)})
+
+
+# -- redrives
+
+
+def test_a_settled_offset_is_ready_again_by_a_redrive_alone() -> None:
+    before, after = state(9), state(9, (4, 4, READY, 0, 0))
+    assert check_change(before, after, may_be_cut=False, again={4}) == []
+    assert revived(before, after) == [4]
+    with pytest.raises(Violation, match="Q6"):
+        check_change(before, after, may_be_cut=False)
+    with pytest.raises(Violation, match="Q6"):
+        check_change(before, state(9, (3, 4, READY, 0, 0)), may_be_cut=False, again={4})
+    below = state(9, (1, 1, READY, 0, 1))
+    with pytest.raises(Violation, match="Q2"):
+        check_change(below, state(9, (1, 1, READY, 0, 1), (4, 4, READY, 0, 0)), may_be_cut=False)
+
+
+def test_and_then_its_deliveries_count_from_none() -> None:
+    with pytest.raises(Violation, match="Q2"):
+        check_change(state(9), state(9, (4, 4, READY, 0, 3)), may_be_cut=False, again={4})
+
+
+def place_of(next_offset: int) -> tuple[records_pb2.QueueLogKey, bytes]:
+    key = records_pb2.QueueLogKey(queue="jobs")
+    key.letters_partition_id.topic_id = b"d" * 16
+    return key, records_pb2.QueueRedriveRecord(next_offset=next_offset).SerializeToString()
+
+
+def redrives() -> Redrives:
+    return Redrives(Unlettered(), "jobs")  # type: ignore[arg-type]
+
+
+class Unlettered:
+    """A truth without a dead-letter topic."""
+
+    def partition(self, key: PartitionKey) -> None:
+        return None
+
+
+def test_a_place_never_goes_back() -> None:
+    judged = redrives()
+    for next_offset in (3, 3, 5):
+        assert judged.passed([place_of(next_offset)]) == Counter()
+    with pytest.raises(Violation, match=r"Q8.*were redriven to 5, and are to 4"):
+        judged.passed([place_of(4)])
+
+
+def test_a_letter_makes_its_record_ready_once() -> None:
+    judged, place = redrives(), (PartitionKey(b"t" * 16, 0), 7)
+    judged.check(Counter([place]), Counter([place]))
+    assert judged.again[place] == 1
+    with pytest.raises(Violation, match=r"Q8.*no letter of it is redriven"):
+        judged.check(Counter(), Counter([place]))
+    with pytest.raises(Violation, match=r"Q8.*passed over, and the record stays settled"):
+        judged.check(Counter([place]), Counter())
+
+
+def test_a_message_that_is_redriven_has_another_life() -> None:
+    handing = Handing(limit=1)
+    first = handing.hand("a", 1.0)
+    handing.settle(first, Verdict.REJECT, 2.0)
+    handing.deliveries.confirmed(first)
+    handing.deliveries.lives = lambda place: 1
+    handing.hand("b", 3.0)
+    handing.deliveries.check_limit(lambda place: 0)
+    handing.deliveries.lives = lambda place: 0
+    with pytest.raises(Violation, match="Q3"):
+        handing.deliveries.check_limit(lambda place: 0)

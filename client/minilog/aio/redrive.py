@@ -98,6 +98,7 @@ class Redrive:
         }
         self._producer = Producer(writing, cluster.runtime)
         self._counts = _Counts()
+        self._waits_until_s: float | None = None  # for the marker of a letter's transaction
         self._starts: dict[PartitionKey, int] = {}  # the first offsets of partitions with records of letters
 
     async def run(self, max_letters: int | None) -> Redriven:
@@ -241,9 +242,14 @@ class Redrive:
         if not response.outcomes:
             return len(letters)
         last = letters[len(response.outcomes) - 1].origin
+        if response.outcomes[0] != queue_pb2.REDRIVE_OUTCOME_NOT_YET:
+            self._waits_until_s = None
         match response.outcomes[-1]:
             case queue_pb2.REDRIVE_OUTCOME_GONE:
                 self._starts[last.key] = last.offset + 1
+                return len(response.outcomes) - 1
+            case queue_pb2.REDRIVE_OUTCOME_NOT_YET:
+                await self._wait_for_the_carrier()
                 return len(response.outcomes) - 1
             case queue_pb2.REDRIVE_OUTCOME_NO_ROOM:
                 raise _Full
@@ -253,6 +259,16 @@ class Redrive:
                     "was deleted, or restored. Let a worker begin there, and redrive again. Letters before are redriven"
                 )
         return len(letters)
+
+    async def _wait_for_the_carrier(self) -> None:
+        """The transaction that carried a letter is about to end at the queue."""
+        if self._waits_until_s is None:
+            self._waits_until_s = self._cluster.deadline()
+        if now_s() >= self._waits_until_s:
+            raise UnstableOffsetCommit(
+                f"the transaction of a letter of queue {self._queue!r} does not end: `minilog transaction list`"
+            )
+        await asyncio.sleep(_AGAIN_S)
 
     async def _write_anew(self, part: _Part, letters: Sequence[Letter], end: int) -> int:
         """Records that are gone: the copies in their letters become new records. How many letters are done: all."""

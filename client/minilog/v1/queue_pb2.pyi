@@ -72,6 +72,10 @@ class _RedriveOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Redriv
     """The partition of the record has as many locks as it may have. Neither this letter nor a later one is redriven."""
     REDRIVE_OUTCOME_NOT_BEGUN: _RedriveOutcome.ValueType  # 6
     """The queue has leased nothing of the partition. Neither this letter nor a later one is redriven."""
+    REDRIVE_OUTCOME_NOT_YET: _RedriveOutcome.ValueType  # 7
+    """The transaction that carried the record is committed, and its marker has not come to the queue. Ask again. Neither
+    this letter nor a later one is redriven.
+    """
 
 class RedriveOutcome(_RedriveOutcome, metaclass=_RedriveOutcomeEnumTypeWrapper): ...
 
@@ -88,6 +92,10 @@ REDRIVE_OUTCOME_NO_ROOM: RedriveOutcome.ValueType  # 5
 """The partition of the record has as many locks as it may have. Neither this letter nor a later one is redriven."""
 REDRIVE_OUTCOME_NOT_BEGUN: RedriveOutcome.ValueType  # 6
 """The queue has leased nothing of the partition. Neither this letter nor a later one is redriven."""
+REDRIVE_OUTCOME_NOT_YET: RedriveOutcome.ValueType  # 7
+"""The transaction that carried the record is committed, and its marker has not come to the queue. Ask again. Neither
+this letter nor a later one is redriven.
+"""
 Global___RedriveOutcome: _TypeAlias = RedriveOutcome  # noqa: Y015
 
 class _RangeState:

@@ -32,8 +32,9 @@ class Settings:
         }
 
 
-def drawn(seed: int) -> Settings:
-    """The settings of a seed."""
+def drawn(seed: int, *, has_letters: bool = False) -> Settings:
+    """The settings of a seed. `has_letters`: there is a dead-letter topic in any case."""
     chance = random.Random(f"queue {seed}")
     settings = Settings(chance.choice((1.0, 2.0, 3.0)), chance.choice((2, 4, 8)), chance.choice((2_000, 2_000, 10)))
-    return replace(settings, copies=chance.choice((False, True)) if chance.random() < DEAD_LETTER_SHARE else None)
+    share = 1.0 if has_letters else DEAD_LETTER_SHARE
+    return replace(settings, copies=chance.choice((False, True)) if chance.random() < share else None)

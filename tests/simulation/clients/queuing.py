@@ -3,6 +3,7 @@
     queuing.py             who works, and what was handed to whom
     queuing_program.py     what the user of a worker wrote: it takes messages, works, and settles them
     queuing_troubles.py    what befalls workers
+    redriving.py           redrives of the queue's dead letters, two at a time
 
 The queue has the topic that is written to, and that of the programs with transactions. What is judged of it from the
 outside: judge/queues.py. What its coordinator writes: judge/queue_records.py.
@@ -21,6 +22,7 @@ from tests.simulation.clients import transacting
 from tests.simulation.clients.queue_settings import DEAD_LETTERS, QUEUE, drawn
 from tests.simulation.clients.queuing_program import Program, Worker
 from tests.simulation.clients.queuing_troubles import Troubles
+from tests.simulation.clients.redriving import Redrivers
 from tests.simulation.clients.transacting import Transacting, TransactionEnd
 from tests.simulation.judge.queues import Deliveries
 from tests.simulation.machines.identities import ADMIN
@@ -45,13 +47,14 @@ class Queuing:
         self, cluster: SimulatedCluster, workload: Workload, history: History, transactions: Transacting
     ) -> None:
         self.cluster = cluster
-        self.settings = drawn(cluster.seed)
+        self.settings = drawn(cluster.seed, has_letters=cluster.plan.redriving)
         self.deliveries = Deliveries(self.settings.limit)
         self.workers: list[Worker] = []
         self._workload, self._history, self._transactions = workload, history, transactions
         self._number = 0
         self._in_transactions: list[bytes] = []  # values that were handed out
         self._tasks: list[asyncio.Task[None]] = []
+        self.redrivers = Redrivers(cluster, workload)
 
     @property
     def topics(self) -> list[str]:
@@ -76,6 +79,8 @@ class Queuing:
         for _ in range(self.cluster.plan.queuing):
             self.add()
         self._tasks = [asyncio.get_running_loop().create_task(Troubles(self).befall())]
+        if self.cluster.plan.redriving:
+            self._tasks.append(asyncio.get_running_loop().create_task(self.redrivers.run()))
 
     async def set_up(self) -> None:
         """The queue has its settings."""

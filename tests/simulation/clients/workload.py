@@ -167,7 +167,7 @@ class Workload:
             guests = [guest.TOPIC] if plan.users else []
             special += [sharing.TOPIC] if plan.sharing else []
             special += [proposing.TOPIC] if plan.proposing else []
-            special += [DEAD_LETTERS] if plan.queuing and drawn(self._cluster.seed).copies is not None else []
+            special += [DEAD_LETTERS] if plan.queuing and self._has_dead_letters() else []
             for name in [*names, *special, *silent, *guests]:
                 new = self._new(name)
                 while True:
@@ -204,6 +204,9 @@ class Workload:
         schema = self.typed.schema if self.typed is not None and name not in (*_SPECIAL, SILENT, guest.TOPIC) else None
         schema = proposing.SCHEMA if name == proposing.TOPIC else schema
         return NewTopic(name, partitions, plan.replication_factor, {**configs, **_CLOCKS_THAT_JUMP}, schema)
+
+    def _has_dead_letters(self) -> bool:
+        return drawn(self._cluster.seed, has_letters=self._plan.redriving).copies is not None
 
     def keys_of_special(self, topic: str) -> dict[int, PartitionKey]:
         """By partition; of a topic of writers with transactions, or of queries."""

@@ -21,6 +21,7 @@ messages, records of the metadata log); who leads, what is committed and who has
     rights_of_calls.py what calls need                answers.py       what operators are told
     levels.py          what the level allows           sharing.py        M2 M4 M5, at the end
     queues.py          Q1 Q2 Q3 Q7                queue_records.py Q1 to Q7 of coordinators
+    dead_letters.py    Q5                         redriving.py     Q8
     compaction.py      K1 to K5                        keyed_records.py  records of compacted topics
     compacted_partition.py  what compaction may take
 """
@@ -37,7 +38,7 @@ from tests.simulation.judge.liveness import (
     recovery_s,
     watch,
 )
-from tests.simulation.judge.queues import check_queuing
+from tests.simulation.judge.queues import check_queuing, lives_of
 from tests.simulation.judge.rows import check_filtered
 from tests.simulation.judge.sharing import check_sharing, coordinator_state
 
@@ -52,6 +53,7 @@ __all__ = [
     "check_transactions",
     "coordinator_state",
     "copies_agree",
+    "lives_of",
     "recovery_s",
     "watch",
 ]

@@ -89,7 +89,7 @@ class Judge:
         cluster.wire.listen(self.truth.calm.heard)
 
     def _judge_of_queues(self, transactions: Transactions) -> QueueRecords:
-        settings = drawn(self._cluster.seed)
+        settings = drawn(self._cluster.seed, has_letters=self._cluster.plan.redriving)
         return QueueRecords(
             self._cluster, self.truth, transactions, self.is_marked, QUEUE, settings.lock_s, settings.limit
         )

@@ -42,7 +42,8 @@ class QueuePartition:
 
 
 @lru_cache(maxsize=4_096)
-def _rows(content: bytes) -> list[tuple[Any, bytes | None]]:
+def rows_in(content: bytes) -> list[tuple[Any, bytes | None]]:
+    """The keys and values of a batch."""
     header = decode_header(content)
     if header.is_control:
         return []
@@ -63,7 +64,7 @@ def ranges_of(record: records_pb2.QueueBlockRecord) -> Iterator[QueueRange]:
 
 def leases_in(content: bytes, queue: str) -> set[int]:
     """The leases that a batch names."""
-    blocks = (value for key, value in _rows(content) if key.queue == queue and key.HasField("block") and value)
+    blocks = (value for key, value in rows_in(content) if key.queue == queue and key.HasField("block") and value)
     return {kind.lease_id for value in blocks for kind in records_pb2.QueueBlockRecord.FromString(value).kinds}
 
 
@@ -95,7 +96,7 @@ class QueuePieces:
 
     def take(self, content: bytes) -> Iterator[tuple[PartitionKey, QueuePartition]]:
         """The state of a partition after each decision of the next batch."""
-        for key, value in _rows(content):
+        for key, value in rows_in(content):
             if key.queue != self._queue:
                 continue
             match key.WhichOneof("of"):

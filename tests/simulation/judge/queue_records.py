@@ -7,7 +7,7 @@ Q3    a record is not leased for longer than its lock and LATE_S, where all is c
       was renewed, and a lock more for each new coordinator. Deliveries are counted, but for what its worker returns
       and for a lease that no worker has named to the present coordinator
 Q4    nothing is leased at or above the last stable offset
-Q6    `settled_to` never goes back, but with the cut after an unclean election
+Q6    `settled_to` never goes back, but with the cut after an unclean election, and by a redrive (redriving.py)
 Q5    each record that a committed transaction carried to the dead-letter topic has one committed letter there, and no
       other record has any
 Q7    a leased record is settled by a verdict of its own worker alone, or by the delivery limit, or taken by retention.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +27,8 @@ from minilog.net.coordinators_of import QUEUES_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader
 from minilog.v1 import queue_pb2
-from tests.simulation.judge.queue_pieces import QueuePartition, QueuePieces, leases_in
+from tests.simulation.judge.queue_pieces import QueuePartition, QueuePieces, leases_in, rows_in
+from tests.simulation.judge.redriving import Place, Redrives
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -82,22 +83,31 @@ def check_change(
     after: Records,
     *,
     may_be_cut: bool,
+    again: Collection[int] = (),
     uncounted: Callable[[int, int], bool] = lambda lease_id, offset: False,
 ) -> list[Gone]:
-    """From one committed state of a partition to the next. What is gone. `uncounted`: whether a delivery of this lease
-    may count for nothing. Raises Violation."""
+    """From one committed state of a partition to the next. What is gone. `again`: the offsets that a redrive may make
+    ready. `uncounted`: whether a delivery of this lease may count for nothing. Raises Violation."""
     is_cut = after.next_offset < before.next_offset
     if is_cut and may_be_cut and after.leader_epoch > before.leader_epoch:
         return []
-    if is_cut or settled_to(after) < settled_to(before):
+    if is_cut or (settled_to(after) < settled_to(before) and settled_to(after) not in again):
         text = f"it was settled to {settled_to(before)} and leased to {before.next_offset}, and is settled to "
         raise Violation("Q6", f"{text}{settled_to(after)} and leased to {after.next_offset}")
     old, new = held_in(before), held_in(after)
     for offset, held in new.items():
         if offset < before.next_offset and offset not in old:
-            raise Violation("Q2", f"offset {offset} was settled, and is {held}")
+            if offset not in again or held != Held(READY, 0, 0):
+                raise Violation("Q2", f"offset {offset} was settled, and is {held}")
+            continue
         _check_step(offset, old.get(offset), held, uncounted)
     return [Gone(offset, held) for offset, held in old.items() if offset not in new]
+
+
+def revived(before: Records, after: Records) -> list[int]:
+    """The settled offsets that are in a range again."""
+    old = held_in(before)
+    return [offset for offset in held_in(after) if offset < before.next_offset and offset not in old]
 
 
 def _check_step(offset: int, before: Held | None, after: Held, uncounted: Callable[[int, int], bool]) -> None:
@@ -137,7 +147,7 @@ class _Known:
 
     record: Records = field(default_factory=Records)
     dead: set[int] = field(default_factory=set)  # by the limit
-    carried: set[int] = field(default_factory=set)  # to the dead-letter topic
+    carried: Counter[int] = field(default_factory=Counter)  # to the dead-letter topic
     bare: set[int] = field(default_factory=set)  # dead, and settled outside of a transaction
     taken: set[int] = field(default_factory=set)  # by retention, if by anybody
     uncounted: Counter[int] = field(default_factory=Counter)  # leases that nobody has named
@@ -162,6 +172,7 @@ class QueueRecords:
         self._of: dict[PartitionKey, _Known] = {}
         self._pieces = QueuePieces(queue)
         self._is_behind = False  # a batch is not known
+        self.redrives = Redrives(truth, queue)
         self._logs: dict[int, _Log] = {}  # by host
         self._read = 0  # batches of the truth
         self._leader_epoch = -1
@@ -287,8 +298,11 @@ class QueueRecords:
         if self._is_behind:
             self._catch_up(copy, header)
         content = copy.content(header.base_offset)
+        passed = self.redrives.passed(rows_in(content))
+        ready: Counter[Place] = Counter()
         for key, record in self._pieces.take(content):
             known = self._of.setdefault(key, _Known(Records(next_offset=record.next_offset)))
+            again = {offset for at, offset in passed if at == key}
             topic = self._truth.partition(key)
             may_be_cut = topic is None or topic.exempt
             is_over = partial(self._is_unnamed, known, header.partition_leader_epoch)
@@ -296,6 +310,7 @@ class QueueRecords:
                 known.record,
                 record,
                 may_be_cut=may_be_cut,
+                again=again,
                 uncounted=lambda lease_id, offset, key=key, is_over=is_over: (  # type: ignore[misc]
                     (lease_id, key, offset) in self._returned or is_over(lease_id, offset)
                 ),
@@ -303,9 +318,11 @@ class QueueRecords:
             for offset, before in gone:
                 self._gone(key, known, offset, before)
             self._check_deaths(key, known, record)
+            ready.update((key, offset) for offset in revived(known.record, record))
             skipped = range(known.record.next_offset, record.next_offset)
             known.taken |= set(skipped) - held_in(record).keys()
             known.record = record
+        self.redrives.check(passed, ready)
 
     def _is_unnamed(self, known: _Known, epoch: int, lease_id: int, offset: int) -> bool:
         is_over = self._heard_in.get(lease_id, -1) < epoch
@@ -321,8 +338,10 @@ class QueueRecords:
     def _catch_up(self, copy: View, end: BatchHeader) -> None:
         """Take what the copy has below a batch, unchecked: no copy had all of it when it was committed."""
         self._pieces, self._is_behind = QueuePieces(self._queue), False
+        self.redrives.begin_anew()
         for header in copy.from_offset(0):
             if header.base_offset < end.base_offset:
+                self.redrives.take(rows_in(copy.content(header.base_offset)))
                 for key, record in self._pieces.take(copy.content(header.base_offset)):
                     self._of.setdefault(key, _Known()).record = record
 
@@ -340,7 +359,7 @@ class QueueRecords:
 
     def _gone(self, key: PartitionKey, known: _Known, offset: int, before: Held) -> None:
         if before.state == SETTLING and before.is_dead:
-            known.carried.add(offset)
+            known.carried[offset] += 1
             return
         if before.state == LEASED and (before.lease_id, key, offset) in self._verdicts:
             if before.is_dead:
@@ -385,9 +404,11 @@ class QueueRecords:
         """How often a record may have been handed out without being counted."""
         return self._of[key].uncounted[offset] if key in self._of else 0
 
-    def carried(self) -> set[tuple[PartitionKey, int]]:
-        """The places of records that a transaction carried to the dead-letter topic."""
-        return {(key, offset) for key, known in self._of.items() for offset in known.carried}
+    def carried(self) -> Counter[Place]:
+        """The places of records that a transaction carried to the dead-letter topic, and how often."""
+        return Counter(
+            {(key, offset): count for key, known in self._of.items() for offset, count in known.carried.items()}
+        )
 
     def bare(self) -> set[tuple[PartitionKey, int]]:
         """The places that died and were settled without a transaction: they may hold no record."""

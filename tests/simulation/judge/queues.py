@@ -3,7 +3,8 @@
 rule  what must be
 Q1    no message is held twice at one moment: from when it was handed out until its verdict was noted, its worker died,
       or its lock has ended by the worker's own clock
-Q2    a message whose accept or reject is confirmed is handed to nobody any more. A flush without an error confirms
+Q2    a message whose accept or reject is confirmed is handed to nobody any more, unless its dead letter is redriven:
+      then it has another life. A flush without an error confirms
 Q3    a message that was released with a delay is not handed out before. No message is handed out more often than the
       delivery limit says, but for leases that count for nothing. (How long locks last: queue_records.py)
 Q4    nothing of a transaction that was aborted is handed out. (What is leased: queue_records.py)
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from minilog.queues.message import Verdict
+from minilog.types import TopicPartition
 from tests.simulation.judge.dead_letters import check_dead_letters
 from tests.simulation.violation import Violation
 
@@ -48,6 +50,7 @@ class Delivery:
     since_s: float
     is_locked: Callable[[], bool]
     until_s: float = math.inf
+    life: int = 0  # how often it was redriven
     verdict: Verdict | None = None
     delay_s: float = 0.0
     is_confirmed: bool = False
@@ -57,26 +60,29 @@ class Delivery:
 
 
 class Deliveries:
-    """All of one queue. Its methods raise Violation. `limit`: the most deliveries of a message."""
+    """All of one queue. Its methods raise Violation. `limit`: the most deliveries of a message in one life. `lives`:
+    how often a message was redriven."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self.lives: Callable[[Place], int] = lambda place: 0
         self._of: dict[Place, list[Delivery]] = {}
 
     def began(self, delivery: Delivery) -> None:
         """A message was handed out."""
         place, earlier = delivery.place, self._of.setdefault(delivery.place, [])
+        delivery.life = self.lives(place) if earlier else 0
         for other in earlier:
             if other.until_s == math.inf and other.is_locked():
                 raise Violation("Q1", f"{place} is handed to {delivery}, and {other} has its lock")
-            if other.is_confirmed:
+            if other.is_confirmed and other.life == delivery.life:
                 _check_confirmed(other, delivery)
         earlier.append(delivery)
 
     def check_limit(self, uncounted: Callable[[Place], int]) -> None:
         """`uncounted`: the deliveries of a message that count for nothing."""
         for place, every in self._of.items():
-            if len(every) > self._limit + uncounted(place):
+            if len(every) > self._limit * (1 + self.lives(place)) + uncounted(place):
                 raise Violation("Q3", f"{place} is handed out {len(every)} times, and the limit is {self._limit}")
 
     def settled(self, delivery: Delivery, verdict: Verdict, delay_s: float, now_s: float) -> None:
@@ -89,7 +95,8 @@ class Deliveries:
         """A flush says that the verdict is done."""
         delivery.is_confirmed = True
         for other in self._later(delivery):
-            _check_confirmed(delivery, other)
+            if other.life == delivery.life:
+                _check_confirmed(delivery, other)
 
     def _later(self, delivery: Delivery) -> list[Delivery]:
         of = self._of[delivery.place]
@@ -107,6 +114,19 @@ def _check_confirmed(earlier: Delivery, later: Delivery) -> None:
         raise Violation("Q2", f"{what} for sure, and handed to {later}")
     if later.since_s < earlier.until_s + earlier.delay_s:
         raise Violation("Q3", f"{what} with a delay of {earlier.delay_s} s, and handed to {later}")
+
+
+def lives_of(queuing: Queuing, judge: Judge) -> Callable[[Place], int]:
+    """How often a message was redriven, as the log of the coordinator has it now."""
+
+    def lives(place: Place) -> int:
+        assert judge.queues is not None
+        judge.truth.look()
+        judge.queues.look()
+        topic, partition, offset = place
+        return judge.queues.redrives.again[queuing.keys()[TopicPartition(topic, partition)], offset]
+
+    return lives
 
 
 async def check_queuing(cluster: SimulatedCluster, queuing: Queuing, judge: Judge, faults: Faults) -> None:
@@ -129,7 +149,9 @@ async def check_queuing(cluster: SimulatedCluster, queuing: Queuing, judge: Judg
 
 
 def _missing(queuing: Queuing, records: QueueRecords) -> str | None:
-    """What is not settled, or was handed to nobody."""
+    """What is not settled, or was handed to nobody; letters that are not redriven."""
+    if queuing.cluster.plan.redriving and not queuing.redrivers.are_done:
+        return "the last redrive has not come to its end"
     keys = queuing.keys()
     acknowledged = queuing.acknowledged()
     for at, key in keys.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from minilog.queues.message import Message
 from minilog.queues.settling import Settling
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, Moment
-from minilog_broker.coordinators.queues import partition_queue, view
+from minilog_broker.coordinators.queues import partition_queue, redriving, view
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.locks import LeaseName
 from minilog_broker.coordinators.queues.partition_queue import (
@@ -29,7 +29,8 @@ from minilog_broker.coordinators.queues.partition_queue import (
 )
 from minilog_broker.coordinators.queues.pieces import PieceChange, QueueKey, changed_pieces
 from minilog_broker.coordinators.queues.ranges import Range, RangeState, changed_within
-from minilog_broker.coordinators.queues.records import QueueChange
+from minilog_broker.coordinators.queues.records import QueueChange, RedrivenTo
+from minilog_broker.coordinators.queues.view import QueueView
 from minilog_broker.replication.leader import partition
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.rules.divergence import EpochEnds
@@ -233,3 +234,49 @@ def emptied_blocks_stay() -> Patches:
         return [change for change in changes if change.key.block is None or change.value is not None]
 
     return [(view, "changed_pieces", mutant)]
+
+
+def redriven_twice() -> Patches:
+    """A redrive that comes again, or too late, makes the records ready again."""
+    redrive = redriving.redrive
+
+    def mutant(
+        seen: QueueView, request: queue_pb2.RedriveRequest, log_start: Callable[[QueueKey], int]
+    ) -> redriving.Redriven:
+        class Forgetful(QueueView):
+            def __init__(self) -> None:
+                self.__dict__.update(seen.__dict__)
+
+            def redriven(self, key: QueueKey) -> RedrivenTo:
+                place = super().redriven(key)
+                return replace(place, next_offset=min(place.next_offset, request.first_offset))
+
+        done = redrive(Forgetful(), request, log_start)
+        for at, change in enumerate(done.changes):
+            if isinstance(change.value, RedrivenTo):
+                last = max(change.value.next_offset, seen.redriven(change.key).next_offset)
+                done.changes[at] = change._replace(value=RedrivenTo(last))
+        return done
+
+    return [(redriving, "redrive", mutant)]
+
+
+def place_before_the_records() -> Patches:
+    """A redrive moves the place in a decision of its own, and then makes the records ready."""
+    write = QueueCoordinator._write
+
+    def mutant(self: QueueCoordinator, changes: Sequence[QueueChange]) -> None:
+        places = [change for change in changes if isinstance(change.value, RedrivenTo)]
+        others = [change for change in changes if change not in places]
+        if places and others:
+            write(self, places)
+            write(self, others)
+        else:
+            write(self, changes)
+
+    return [(QueueCoordinator, "_write", mutant)]
+
+
+def letter_is_passed_over() -> Patches:
+    """A redrive passes over a letter whose transaction has not ended at the queue, and which is readable already."""
+    return [(redriving, "_is_being_carried", lambda part: False)]

@@ -19,7 +19,7 @@ from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import RangeState
 from minilog_broker.coordinators.queues.records import RedrivenTo
-from tests.unit.coordinators.cluster import PAYMENTS, error_of
+from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
 from tests.unit.coordinators.queueing import P0, REJECT, Q, Queueing, delivery_counts, offsets
 from tests.unit.coordinators.test_dead_letters import TOPIC, carry
 
@@ -27,6 +27,7 @@ LETTERS = PartitionKey(PAYMENTS, 0)  # the dead-letter topic
 MADE_READY, DONE = queue_pb2.REDRIVE_OUTCOME_MADE_READY, queue_pb2.REDRIVE_OUTCOME_DONE_BEFORE
 UNSETTLED, GONE = queue_pb2.REDRIVE_OUTCOME_UNSETTLED, queue_pb2.REDRIVE_OUTCOME_GONE
 NO_ROOM, NOT_BEGUN = queue_pb2.REDRIVE_OUTCOME_NO_ROOM, queue_pb2.REDRIVE_OUTCOME_NOT_BEGUN
+NOT_YET = queue_pb2.REDRIVE_OUTCOME_NOT_YET
 
 
 class Redriving(Queueing):
@@ -35,6 +36,7 @@ class Redriving(Queueing):
 
     def __init__(self, dead: int = 3, end: int = 5) -> None:
         super().__init__()
+        self.ids["dead"] = PAYMENTS
         self.has(end)
         assert self.alter(**{TOPIC: "dead"}) is None
         leased = self.lease(dead)
@@ -200,6 +202,16 @@ def test_a_partition_that_the_queue_has_not_begun_stops_the_call() -> None:
     assert list(world.redrive(0, key=LETTERS).outcomes) == [NOT_BEGUN]
 
 
+def test_a_record_whose_carrier_has_not_ended_at_the_queue_stops_the_call() -> None:
+    """Its letter is readable where the marker came first. The record would be settled behind the redrive, for good."""
+    world = Redriving(end=4)
+    world.settle(world.lease(1), 3, 3, REJECT)
+    assert world.settle_in_transaction([world.settlement(carry(world, 1), 3, 3)], producer_id=8) is None
+    assert list(world.redrive(0, 3).outcomes) == [MADE_READY, NOT_YET]
+    world.mark(committed=True, producer_id=8)
+    assert list(world.redrive(3, first=13).outcomes) == [MADE_READY]
+
+
 def test_letters_are_not_passed_over() -> None:
     world = Redriving()
     assert isinstance(error_of(world.redrive(2, first=12)), InvalidRecordState)
@@ -218,6 +230,14 @@ def test_letters_of_a_topic_or_a_partition_that_is_not_there_are_refused() -> No
     assert isinstance(error_of(world.redrive(0)), UnknownTopicOrPartition)
     del world.counts[PAYMENTS]
     assert isinstance(error_of(world.redrive(0)), UnknownTopicId)
+
+
+def test_letters_of_another_topic_than_the_dead_letter_topic_are_refused() -> None:
+    """So who may not write to that one cannot name letters."""
+    world = Redriving()
+    world.ids["dead"] = ORDERS
+    assert isinstance(error_of(world.redrive(0)), InvalidRecordState)
+    assert isinstance(world.rewrite(0, 11), InvalidRecordState)
 
 
 def test_a_queue_that_is_not_there_is_refused() -> None:

@@ -29,7 +29,8 @@ from minilog_broker.coordinators.table import Change
 _MADE_READY, _DONE_BEFORE = queue_pb2.REDRIVE_OUTCOME_MADE_READY, queue_pb2.REDRIVE_OUTCOME_DONE_BEFORE
 _UNSETTLED, _GONE = queue_pb2.REDRIVE_OUTCOME_UNSETTLED, queue_pb2.REDRIVE_OUTCOME_GONE
 _NO_ROOM, _NOT_BEGUN = queue_pb2.REDRIVE_OUTCOME_NO_ROOM, queue_pb2.REDRIVE_OUTCOME_NOT_BEGUN
-_STOPS = (_GONE, _NO_ROOM, _NOT_BEGUN)
+_NOT_YET = queue_pb2.REDRIVE_OUTCOME_NOT_YET
+_STOPS = (_GONE, _NO_ROOM, _NOT_BEGUN, _NOT_YET)
 
 
 @dataclass(slots=True)
@@ -61,13 +62,20 @@ class _Source:
         if offset < self._log_start:
             return _GONE
         at = bisect_right(self._firsts, offset) - 1
-        is_in_range = at >= 0 and offset <= self.queue.ranges[at].last
-        if is_in_range or offset >= self.queue.next_offset or offset in self.offsets:
+        if at >= 0 and offset <= self.queue.ranges[at].last:
+            return _NOT_YET if _is_being_carried(self.queue.ranges[at]) else _UNSETTLED
+        if offset >= self.queue.next_offset or offset in self.offsets:
             return _UNSETTLED
         if len(self.offsets) >= self._room:
             return _NO_ROOM
         self.offsets.add(offset)
         return _MADE_READY
+
+
+def _is_being_carried(part: Range) -> bool:
+    """Whether a transaction writes a letter of it. The letter is readable as soon as the marker is in the dead-letter
+    topic, and that of the queue may come later."""
+    return part.state is RangeState.SETTLING and part.death_reason is not None
 
 
 def redrive(view: QueueView, request: queue_pb2.RedriveRequest, log_start: Callable[[QueueKey], int]) -> Redriven:
@@ -160,6 +168,11 @@ def _place_key(view: QueueView, queue: str, letters_partition_id: object) -> Que
     if not 0 <= letters.partition < view.existing_topic(letters.topic_id):
         raise UnknownTopicOrPartition(
             f"queue '{queue}': the dead-letter topic {letters.topic_id.hex()} has no partition {letters.partition}"
+        )
+    if letters.topic_id != view.topic_id(view.settings(queue).dead_letter_topic):
+        raise InvalidRecordState(
+            f"queue '{queue}': topic id {letters.topic_id.hex()} is not that of its dead-letter topic: redrive from "
+            "the topic that its settings name"
         )
     return QueueKey(queue, letters=letters)
 
