@@ -449,7 +449,9 @@ class QueuePosition:
     """The progress of a queue in one partition. All offsets below `settled_to` are settled. No offset from
     `next_offset` on was leased yet. `end_offset` is the last stable offset, or None if neither the leader of the
     partition nor the coordinator gives it now. `expired_count`: records that retention took before they were settled,
-    since this coordinator leads. `dead_count`: records that no worker could process, of all time."""
+    since this coordinator leads. `dead_count`: records that no worker could process, of all time. `undecided_count`:
+    offsets from `end_offset` on, in or behind an open transaction, which can be leased when it ends. None if the leader
+    does not tell now."""
 
     topic: str
     partition: int
@@ -459,6 +461,7 @@ class QueuePosition:
     ranges: list[QueueRange]
     expired_count: int
     dead_count: int
+    undecided_count: int | None = None
 
     @property
     def backlog(self) -> int | None:

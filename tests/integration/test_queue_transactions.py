@@ -51,6 +51,24 @@ def test_a_copy_by_two_workers_has_each_message_once(cluster: Cluster) -> None:
     assert sorted(written(cluster, "tx-done", COUNT)) == list(range(COUNT))
 
 
+def test_a_queue_is_not_told_as_settled_while_records_wait_behind_an_open_transaction(cluster: Cluster) -> None:
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    with Admin(servers) as admin, Producer(servers) as plain:
+        admin.create_topics([NewTopic("tx-waits", num_partitions=1)])
+        plain.send("tx-waits", b"first").result(timeout=WITHIN_S)
+        with QueueConsumer({**servers, "queue": "tx-waits"}) as consumer:
+            consumer.subscribe(["tx-waits"])
+            next(iter(consumer)).accept()
+        with Producer({**servers, "transactional.id": "tx-waits"}) as producer, producer.transaction():
+            producer.send("tx-waits", b"hidden").result(timeout=WITHIN_S)
+            plain.send("tx-waits", b"behind it").result(timeout=WITHIN_S)
+            (position,) = admin.describe_queue("tx-waits").partitions
+            assert (position.settled_to, position.end_offset, position.backlog) == (1, 1, 0)
+            assert position.undecided_count == 2
+        (position,) = admin.describe_queue("tx-waits").partitions
+        assert (position.undecided_count, position.backlog) == (0, 3), "the marker is an offset, too"
+
+
 def copy(servers: dict[str, str], worker: str, *, fails_at: int) -> None:
     """Half of the messages, in transactions; one of them fails after its settlement."""
     config = {**servers, "queue": "tx-copy", "max.poll.records": 50}

@@ -76,7 +76,18 @@ def describe(
     if description.settings:
         print_table(("setting", "value"), description.settings.items(), title=name)
     print_table(
-        ("topic", "partition", "settled to", "next", "end", *_STATES[:-1], "dead letters", "died", "expired"),
+        (
+            "topic",
+            "partition",
+            "settled to",
+            "next",
+            "end",
+            "undecided",
+            *_STATES[:-1],
+            "dead letters",
+            "died",
+            "expired",
+        ),
         (_row(position) for position in description.partitions),
         title=name,
     )
@@ -109,6 +120,7 @@ def _row(position: QueuePosition) -> tuple[object, ...]:
         position.settled_to,
         position.next_offset,
         "-" if position.end_offset is None else position.end_offset,
+        "-" if position.undecided_count is None else position.undecided_count,
         *(position.count(state) for state in _STATES),
         position.dead_count,
         position.expired_count,

@@ -53,6 +53,12 @@ class QueueLook:
         return None if None in backlogs else sum(backlog or 0 for backlog in backlogs)
 
     @property
+    def undecided_count(self) -> int | None:
+        """The offsets in or behind open transactions. None where the leader of a partition does not tell."""
+        counts = [position.undecided_count for position in self.positions]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    @property
     def unsettled(self) -> int | None:
         """The offsets that are not settled. None where the end of a partition is not known."""
         return None if self.backlog is None else self.backlog + sum(row.range.count for row in self.ranges)

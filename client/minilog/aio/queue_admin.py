@@ -6,10 +6,9 @@ import builtins
 from collections.abc import Mapping, Sequence
 
 from minilog.net.network_client import NetworkClient
-from minilog.net.offsets_query import offset_of
 from minilog.net.runtime import now_s
 from minilog.queues.client import Queues
-from minilog.queues.descriptions import describe_queue, with_ends
+from minilog.queues.descriptions import Ends, describe_queue, with_ends
 from minilog.types import QueueDescription, QueueListing, TopicPartition
 
 _ENDS_S = 3.0  # after it the description has the ends that the coordinator knows
@@ -35,14 +34,13 @@ class QueueAdmin:
         description = describe_queue(described, queue, names)
         return with_ends(description, await self._ends(description))
 
-    async def _ends(self, description: QueueDescription) -> dict[TopicPartition, int]:
-        """The last stable offsets of the partitions whose leaders answer soon. The coordinator asks leaders for
+    async def _ends(self, description: QueueDescription) -> dict[TopicPartition, Ends]:
+        """The ends of the partitions whose leaders answer soon. The coordinator asks leaders for
         news while workers wait for records, and no longer."""
         partitions = [TopicPartition(position.topic, position.partition) for position in description.partitions]
         deadline_s = min(self._cluster.deadline(), now_s() + _ENDS_S)
         query = await self._cluster.query_offsets(dict.fromkeys(partitions, "latest"), deadline_s)
-        offsets = {at: offset_of(result, "latest", "read_committed") for at, result in query.results.items()}
-        return {at: offset for at, offset in offsets.items() if offset is not None}
+        return {at: Ends(result.last_stable_offset, result.high_watermark) for at, result in query.results.items()}
 
     async def alter(self, queue: str, set_configs: Mapping[str, str], unset_configs: Sequence[str]) -> None:
         await self._queues.alter(queue, set_configs, unset_configs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from minilog.groups.descriptions import Names, named
 from minilog.partition_key import PartitionKey
@@ -18,6 +19,13 @@ _STATES: dict[int, str] = {
 }
 
 
+class Ends(NamedTuple):
+    """The ends of a partition, as its leader has reported them."""
+
+    last_stable_offset: int
+    high_watermark: int
+
+
 def describe_queue(response: queue_pb2.DescribeQueueResponse, queue: str, names: Names) -> QueueDescription:
     """The description of a queue, with the names of topics by their ids."""
     positions = [position for described in response.partitions if (position := _position(described, names)) is not None]
@@ -25,13 +33,20 @@ def describe_queue(response: queue_pb2.DescribeQueueResponse, queue: str, names:
     return QueueDescription(queue, dict(sorted(response.settings.items())), positions)
 
 
-def with_ends(description: QueueDescription, ends: Mapping[TopicPartition, int]) -> QueueDescription:
+def with_ends(description: QueueDescription, ends: Mapping[TopicPartition, Ends]) -> QueueDescription:
     """The description with the ends that leaders have reported. The coordinator may know older ones."""
     positions = [
-        replace(position, end_offset=ends.get(TopicPartition(position.topic, position.partition), position.end_offset))
+        _with_end(position, ends.get(TopicPartition(position.topic, position.partition)))
         for position in description.partitions
     ]
     return replace(description, partitions=positions)
+
+
+def _with_end(position: QueuePosition, ends: Ends | None) -> QueuePosition:
+    if ends is None:
+        return position
+    undecided = max(0, ends.high_watermark - ends.last_stable_offset)
+    return replace(position, end_offset=ends.last_stable_offset, undecided_count=undecided)
 
 
 def _position(described: queue_pb2.DescribedQueuePartition, names: Names) -> QueuePosition | None:

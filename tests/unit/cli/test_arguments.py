@@ -399,7 +399,7 @@ def test_every_verb_that_asks_a_cluster_takes_a_file_of_settings(
 
 def test_a_described_queue_tells_what_is_leased() -> None:
     leased = QueueRange(4, 6, "leased", 2, 11, "shipper-1", 20_000)
-    position = QueuePosition("orders", 0, 4, 9, 12, [leased], 0, 1)
+    position = QueuePosition("orders", 0, 4, 9, 12, [leased], 0, 1, undecided_count=7)
     document = json.loads(json.dumps(queue_document(QueueDescription("jobs", {"a": "1"}, [position]))))
     assert document == {
         "queue": "jobs",
@@ -426,6 +426,7 @@ def test_a_described_queue_tells_what_is_leased() -> None:
                 ],
                 "expired_count": 0,
                 "dead_count": 1,
+                "undecided_count": 7,
             }
         ],
     }

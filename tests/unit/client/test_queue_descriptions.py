@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minilog.partition_key import PartitionKey
-from minilog.queues.descriptions import describe_queue, with_ends
+from minilog.queues.descriptions import Ends, describe_queue, with_ends
 from minilog.types import QueueRange, TopicPartition
 from minilog.v1 import queue_pb2
 
@@ -59,5 +59,16 @@ def test_partitions_of_deleted_topics_are_left_out() -> None:
 
 def test_the_end_of_a_leader_counts_before_that_of_the_coordinator() -> None:
     response = queue_pb2.DescribeQueueResponse(partitions=[described(0), described(1)])
-    description = with_ends(describe_queue(response, "jobs", {TOPIC_ID: "orders"}), {TopicPartition("orders", 1): 20})
+    description = with_ends(
+        describe_queue(response, "jobs", {TOPIC_ID: "orders"}), {TopicPartition("orders", 1): Ends(20, 20)}
+    )
     assert [position.end_offset for position in description.partitions] == [12, 20]
+    assert [position.undecided_count for position in description.partitions] == [None, 0]
+
+
+def test_what_waits_behind_an_open_transaction_is_no_part_of_the_backlog_and_is_told() -> None:
+    """The last stable offset was the end: all was settled, though letters waited behind it."""
+    response = queue_pb2.DescribeQueueResponse(partitions=[described(0)])
+    ends = {TopicPartition("orders", 0): Ends(12, 30)}
+    (position,) = with_ends(describe_queue(response, "jobs", {TOPIC_ID: "orders"}), ends).partitions
+    assert (position.end_offset, position.backlog, position.undecided_count) == (12, 3, 18)

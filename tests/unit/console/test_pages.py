@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from minilog.errors import InvalidArgument
@@ -152,6 +154,9 @@ def test_a_queue_is_the_sum_of_its_partitions() -> None:
     look = QueueLook("jobs", QueueDescription("jobs", {}, [first, second]))
     assert (look.count("leased"), look.count("ready"), look.count("settling")) == (3, 2, 1)
     assert (look.backlog, look.unsettled, look.worker_count) == (3, 9, 1)
+    assert look.undecided_count is None
+    known = [replace(first, undecided_count=18), replace(second, undecided_count=0)]
+    assert QueueLook("jobs", QueueDescription("jobs", {}, known)).undecided_count == 18
     assert (look.dead_count, look.expired_count) == (6, 4)
     assert [row.remaining_s for row in look.ranges] == [20.0, None, 3.0]
 
