@@ -105,6 +105,11 @@ def _offset(line: str) -> str:
     return offset
 
 
+def is_local(checkpoint: str) -> bool:
+    """Whether the folder may be on this machine."""
+    return _local(checkpoint) is not None
+
+
 def _local(checkpoint: str) -> Path | None:
     """The folder, if it may be on this machine. Like Spark, it unquotes nothing."""
     path = re.sub(r"^file:(//[^/]*)?", "", checkpoint)

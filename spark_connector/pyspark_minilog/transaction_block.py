@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pyspark_minilog.helpers import option_texts
 
@@ -50,7 +50,7 @@ class TransactionBlock:
     """The transaction of a `with` block. `transaction` makes it and describes it."""
 
     def __init__(self, spark: SparkSession, name: str, batch_id: int, options: Mapping[str, str]) -> None:
-        self._micro_batch, self._checkpoint = _micro_batch(spark)
+        self._micro_batch, self._checkpoint, self._offsets = _micro_batch(spark)
         self._attempt = _attempt(self._micro_batch, name, batch_id)
         self._given = dict(options)
         self._open: _OpenBlock | None = None
@@ -79,7 +79,7 @@ class TransactionBlock:
             raise InvalidTxnState(
                 "this block has begun before: call pyspark_minilog.transaction() again for another one"
             )
-        self._open = _OpenBlock.begin(self._attempt, self._given, self._micro_batch, self._checkpoint)
+        self._open = _OpenBlock.begin(self._attempt, self._given, self._micro_batch, self._checkpoint, self._offsets)
         return self
 
     def __exit__(
@@ -134,20 +134,30 @@ class _OpenBlock:
         self._offsets: list[tuple[str, str, int, int]] = []
 
     @classmethod
-    def begin(cls, attempt: Attempt, given: Mapping[str, str], micro_batch: MicroBatch, checkpoint: str | None) -> Self:
-        """Enlist. Raises InvalidOption, NotAReplay, MinilogError. A program may leave out a batch that is committed, so
-        whose it is shows before the program sees it."""
+    def begin(
+        cls,
+        attempt: Attempt,
+        given: Mapping[str, str],
+        micro_batch: MicroBatch,
+        checkpoint: str | None,
+        offsets: bytes,
+    ) -> Self:
+        """Enlist. `offsets` are those that Spark's JVM has read, as a digest. Raises InvalidOption, NotAReplay,
+        MinilogError. A program may leave out a batch that is committed, so whose it is shows before the program sees
+        it."""
         from minilog.sync.transaction import JointTransaction
         from minilog.transactions import AlreadyCommitted
         from pyspark_minilog.block_folder import BlockFolder
         from pyspark_minilog.block_protocol import BegunBlock, check_replayed_block
         from pyspark_minilog.block_writer import servers_of
         from pyspark_minilog.config_file import with_file
+        from pyspark_minilog.replay_facts import facts_of_offsets
         from pyspark_minilog.write_task import facts_of_batch, with_timeout
 
         options = _block_options(given)
         assert attempt.generation is not None
         facts = replace(facts_of_batch(micro_batch, options.checkpoint or checkpoint, attempt.generation), run=b"")
+        facts = facts if facts.offsets else replace(facts, offsets=facts_of_offsets(offsets))
         folder, joint = BlockFolder.create(), JointTransaction(with_file(with_timeout(options)))
         try:
             answer = _enlist(joint, attempt)
@@ -233,30 +243,24 @@ def _attempt(micro_batch: MicroBatch, name: str, batch_id: int) -> Attempt:
     return block_attempt(name.strip(), batch_id, run_id, os.urandom(16))
 
 
-def _micro_batch(spark: SparkSession) -> tuple[MicroBatch, str | None]:
+def _micro_batch(spark: SparkSession) -> tuple[MicroBatch, str | None, bytes]:
     """The micro-batch of the foreachBatch that the block runs in, and the folder of its query's checkpoint, as far as
-    Spark says them. A session of Spark Connect does not say whether there is one."""
+    Spark says them. If only Spark can read the folder: also the digest of the offsets. A session of Spark Connect does
+    not say whether there is a micro-batch."""
+    from pyspark_minilog.checkpoint import is_local
+    from pyspark_minilog.jvm_checkpoint import checkpoint_of, jvm_offsets_digest
     from pyspark_minilog.replay_facts import MicroBatch
     from pyspark_minilog.write_task import BATCH_ID, QUERY_ID, RUN_ID
 
     context = getattr(spark, "sparkContext", None)
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)
     if context is None or query_id is None:
-        return MicroBatch(in_connect=context is None), None
+        return MicroBatch(in_connect=context is None), None, b""
     micro_batch = MicroBatch(query_id, context.getLocalProperty(BATCH_ID), context.getLocalProperty(RUN_ID))
-    return micro_batch, _checkpoint(spark, query_id)
-
-
-def _checkpoint(spark: Any, query_id: str) -> str | None:
-    """The folder of a running query's checkpoint. Spark has no public call for it, and another version may lack this
-    one. Then the folder is not known."""
-    try:
-        named = spark.sparkContext._jvm.java.util.UUID.fromString(query_id)
-        running = spark._jsparkSession.sharedState().activeStreamingQueries().get(named)
-        return str(running.resolvedCheckpointRoot())
-    except Exception as error:  # whatever it is, the block does not depend on it
-        logger.debug("the checkpoint of query %s is not known: %s", query_id, error)
-        return None
+    checkpoint = checkpoint_of(spark, query_id)
+    if checkpoint is None or micro_batch.batch_id is None or is_local(checkpoint):
+        return micro_batch, checkpoint, b""
+    return micro_batch, checkpoint, jvm_offsets_digest(spark, checkpoint, micro_batch.batch_id)
 
 
 def _block_options(given: Mapping[str, str]) -> SinkOptions:

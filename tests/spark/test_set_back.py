@@ -173,6 +173,20 @@ class TestACheckpointThatTheSinkCannotRead:
         copy(kit, source, sink, checkpoint, change=at_random, checkReplay=False)
         assert values(kit.read(subscribe=sink)) == written
 
+    def test_of_a_block_spark_reads_it(self, kit: Kit, tmp_path: pathlib.Path, checkpoint: str) -> None:
+        source, query = kit.topic(partitions=2), InBatches(kit, in_block=True)
+        query.skips = True
+        kit.send(source, ["a", "b", "c", "d"], partition=0)
+        kit.send(source, ["e", "f", "g", "h"], partition=1)
+        query.run(source, checkpoint)
+        forget_from(tmp_path / "query", "commits", 1)
+        query.run(source, checkpoint)
+        set_back(tmp_path / "query", 1)
+        kit.send(source, [str(number) for number in range(60)], partition=1)
+        with pytest.raises(Exception, match="the 4 committed rows come from other offsets"):
+            query.run(source, checkpoint)
+        assert values(kit.read(subscribe=query.sink)) == list("abcdefgh")
+
 
 class TestAnotherTarget:
     """The batch is the same, and goes somewhere else: its rows are written, or refused."""
@@ -250,7 +264,7 @@ class InBatches:
     def write(self, batch: DataFrame, options: dict[str, str]) -> None:
         batch.write.format("minilog").options(**options).option("topic", self.sink).mode("append").save()
 
-    def run(self, source: str, checkpoint: pathlib.Path, limit: int = 4) -> None:
+    def run(self, source: str, checkpoint: pathlib.Path | str, limit: int = 4) -> None:
         frame = self.kit.read_stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
         run_available(frame, self.take, checkpoint)
 
