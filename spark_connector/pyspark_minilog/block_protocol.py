@@ -66,20 +66,22 @@ class BegunBlock:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The result of one write. `facts` are the `facts_of_rows` of the write."""
+    """The result of one write. `facts` are the `facts_of_rows` of the write. `pending` is the version of a topic's
+    schema that the write wants, and that the block makes the latest."""
 
     rows: int
     facts: Facts
     winners: tuple[Winner, ...] = ()
     coordinator_epoch: int = 0
+    pending: tuple[str, int] | None = None
 
     def to_json(self) -> str:
         winners = [
             [winner.producer_id, [[at.topic_id.hex(), at.partition, at.last_sequence] for at in winner.partitions]]
             for winner in self.winners
         ]
-        epoch = self.coordinator_epoch
-        return json.dumps({"rows": self.rows, "facts": self.facts.to_hex(), "winners": winners, "epoch": epoch})
+        named = {"rows": self.rows, "facts": self.facts.to_hex(), "winners": winners, "epoch": self.coordinator_epoch}
+        return json.dumps({**named, "pending": self.pending})
 
     @classmethod
     def from_json(cls, text: str) -> HandOver:
@@ -88,7 +90,8 @@ class HandOver:
             Winner(producer_id, tuple(WrittenPartition(bytes.fromhex(topic_id), *rest) for topic_id, *rest in places))
             for producer_id, places in named["winners"]
         )
-        return cls(named["rows"], Facts.from_hex(named["facts"]), winners, named["epoch"])
+        pending = named["pending"] and (named["pending"][0], named["pending"][1])
+        return cls(named["rows"], Facts.from_hex(named["facts"]), winners, named["epoch"], pending)
 
 
 def block_attempt(name: str, batch_id: int, run_id: str, attempt_id: bytes) -> Attempt:
@@ -132,6 +135,11 @@ def joint_end(
     facts = facts_of_block((result.facts for result in results if result.rows), offsets, of_batch)
     contents = Contents(sum(result.rows for result in results), facts.stored())
     return End(attempt, winners, contents, max((result.coordinator_epoch for result in results), default=0)), facts
+
+
+def pending_versions(writes: Mapping[int, HandOver]) -> list[tuple[str, int]]:
+    """The versions of schemas that the writes want, each once."""
+    return sorted({write.pending for write in writes.values() if write.pending is not None})
 
 
 def check_replayed_block(before: AlreadyCommitted, now: Facts, rows: int | None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -45,6 +46,9 @@ class BlockWriter(DataSourceArrowWriter):
     ) -> None:
         self._options = options
         self._plan = plan
+        self._pending = (
+            (plan.topic, plan.schema.version) if not isinstance(plan, SinkPlan) and plan.is_pending else None
+        )
         self._folder = folder
         self._number = number
         self._block = block
@@ -67,13 +71,19 @@ class BlockWriter(DataSourceArrowWriter):
         """Hand the winners over to the block. Raises InvalidOption, InconsistentWrite, MinilogError."""
         reports = reports_of(messages)
         facts = facts_of_rows(self._plan.columns, topic_ids(self._options, reports), values_of(reports))
-        self._folder.hand_over(self._number, hand_over(reports, self._block, facts))
+        result = replace(hand_over(reports, self._block, facts), pending=self._pending)
+        self._folder.hand_over(self._number, result)
         tell_of_old_rows(self._options, reports)
 
     @hides_traceback
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The block does not get this write, so it commits nothing."""
         self._folder.take_back(self._number)
+        if self._pending is not None:
+            from pyspark_minilog.typed_sink import withdraw_schema
+
+            topic, version = self._pending
+            withdraw_schema(topic, self._options, version)
 
 
 def begin_write(options: SinkOptions, schema: StructType, path: str) -> BlockWriter:
@@ -91,7 +101,7 @@ def begin_write(options: SinkOptions, schema: StructType, path: str) -> BlockWri
             f"{', '.join(servers_of(options))}. Take the connection from tx.options",
         )
     planned, login = plan_write(schema, options), task_login(options)
-    plan = planned.plan if block.is_committed else planned.carry_out()
+    plan = planned.plan if block.is_committed else planned.carry_out(is_pending=True)
     return BlockWriter(options, plan, folder, number, block, login)
 
 

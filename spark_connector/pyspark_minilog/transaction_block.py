@@ -120,9 +120,9 @@ class _OpenBlock:
         joint: JointTransaction,
         committed: AlreadyCommitted | None,
         of_batch: Facts,
+        options: SinkOptions,
         *,
         is_proven: bool,
-        checks_replay: bool,
     ) -> None:
         self.folder = folder
         self.committed = committed
@@ -130,7 +130,7 @@ class _OpenBlock:
         self._joint = joint
         self._of_batch = of_batch
         self._is_proven = is_proven
-        self._checks_replay = checks_replay
+        self._options = options
         self._offsets: list[tuple[str, str, int, int]] = []
 
     @classmethod
@@ -172,7 +172,7 @@ class _OpenBlock:
             raise
         # Outside of a query name and number are all that there is.
         is_proven = bool(facts.offsets) or (micro_batch.is_known and micro_batch.query_id is None)
-        return cls(attempt, folder, joint, committed, facts, is_proven=is_proven, checks_replay=options.check_replay)
+        return cls(attempt, folder, joint, committed, facts, options, is_proven=is_proven)
 
     def commit_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, int]) -> None:
         group_id = group if isinstance(group, str) else group.group_id
@@ -184,20 +184,30 @@ class _OpenBlock:
         """Commit. Raises InconsistentWrite, NotAReplay, MinilogError, and UnknownOutcome if the outcome is not
         known."""
         from minilog.transactions import TransactionOutcome
-        from pyspark_minilog.block_protocol import check_left_out, check_replayed_block, joint_end
+        from pyspark_minilog.block_protocol import (
+            check_left_out,
+            check_replayed_block,
+            joint_end,
+            pending_versions,
+        )
         from pyspark_minilog.replay_facts import is_compared
         from pyspark_minilog.write_task import tell_of_a_replay
 
         begun_count, writes = self.folder.close()
         end, facts = joint_end(self._attempt, begun_count, writes, self._offsets, self._of_batch)
         if self.committed is not None:
-            if begun_count and self._checks_replay:
+            checks_replay = self._options.check_replay
+            if begun_count and checks_replay:
                 check_replayed_block(self.committed, facts, end.contents.rows)
-            elif self._checks_replay and not self._is_proven:
+            elif checks_replay and not self._is_proven:
                 check_left_out(self.committed)
             compared = is_compared(self.committed, facts, is_stream=False)
             tell_of_a_replay(self.committed, end.contents.rows, is_compared=compared)
             return
+        for topic, version in pending_versions(writes):
+            from pyspark_minilog.typed_sink import confirm_schemas
+
+            confirm_schemas(topic, self._options, [version])
         outcome = self._joint.commit(end.winners, end.contents, coordinator_epoch=end.coordinator_epoch)
         if outcome is not TransactionOutcome.COMMITTED:
             logger.warning("%s is committed, but some partitions do not show it yet", self._attempt)
@@ -206,6 +216,7 @@ class _OpenBlock:
         """Abort. If the coordinator does not answer, its time-out or the next attempt ends the transaction."""
         from minilog.errors import MinilogError
         from minilog.transactions import TransactionOutcome
+        from pyspark_minilog.block_protocol import pending_versions
 
         if self.committed is not None:
             return
@@ -217,6 +228,11 @@ class _OpenBlock:
             return
         if outcome is TransactionOutcome.COMMITTED:
             logger.warning("%s was committed before the abort came: nothing has changed", self._attempt)
+            return
+        for topic, version in pending_versions(self.folder.close()[1]):
+            from pyspark_minilog.typed_sink import withdraw_schema
+
+            withdraw_schema(topic, self._options, version)
 
     def close(self) -> None:
         """End the signs of life, and remove the folder. A write that still runs fails then."""

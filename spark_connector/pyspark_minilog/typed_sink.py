@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from minilog import Admin, NewTopic
-from minilog.errors import MinilogError, TopicAlreadyExists
-from minilog.typed.evolution import merged
+from minilog.errors import InvalidUpdateVersion, MinilogError, TopicAlreadyExists
+from minilog.typed.evolution import merged, rejoined
 from minilog.typed.row_form import DELETED_COLUMN
 from minilog.typed.rows import rows_of
 from minilog.typed.topic_schema import TopicSchema
@@ -95,28 +95,39 @@ def plan_write(schema: StructType, options: SinkOptions) -> PlannedWrite:
     return PlannedWrite(options, schema, _checked_plan(schema, topic, after), change)
 
 
-def confirm_schemas(plan: TypedPlan, options: SinkOptions, written: Iterable[int]) -> None:
-    """Make the versions by which rows were written the topic's latest, unless they were so before. Raises
-    InvalidUpdateVersion if one was withdrawn and somebody has evolved the schema without it: the columns of these rows
-    would be no columns of the topic."""
+def confirm_schemas(topic: str, options: SinkOptions, written: Iterable[int]) -> None:
+    """Make the versions by which rows were written the topic's latest, unless they were so before. If somebody has
+    evolved the schema meanwhile, the latest version gets their columns. Raises InvalidSchema if it cannot: the columns
+    of these rows would be no columns of the topic."""
     with lend(Admin, options.client) as admin:
-        schemas = admin.describe_topics([plan.topic])[0].schemas
-        if not isinstance(schemas, TopicSchemas):
-            raise InvalidOption(f"topic '{plan.topic}' has no schema any more: it was created again")
         for number in sorted(written):
-            if number > schemas.latest.version or number in schemas.withdrawn:
-                admin.alter_topics([TopicAlteration(plan.topic, schema=schemas.version(number))])
+            schemas = _schemas(admin, topic)
+            if number == len(schemas.versions):
+                try:
+                    admin.alter_topics([TopicAlteration(topic, schema=schemas.version(number))])
+                except InvalidUpdateVersion:  # another change has come since the look
+                    schemas = _schemas(admin, topic)
+            if number in schemas.withdrawn and number < len(schemas.versions):
+                admin.evolve_schema(topic, rejoined(schemas, number))
 
 
-def withdraw_schema(plan: TypedPlan, options: SinkOptions) -> None:
-    """Withdraw the version that this write has wanted, unless a commit has confirmed it. If no broker answers, the
-    version stays pending: nobody writes or reads by it until the next change of the schema."""
+def withdraw_schema(topic: str, options: SinkOptions, number: int) -> None:
+    """Withdraw the version that a write has wanted, unless a commit has confirmed it. If no broker answers, the version
+    stays pending: nobody writes or reads by it, and the next change of the schema withdraws it."""
     try:
         with lend(Admin, options.client) as admin:
-            admin.alter_topics([TopicAlteration(plan.topic, schema=plan.schema, schema_step=SchemaStep.WITHDRAWN)])
-    except MinilogError as error:
+            schema = _schemas(admin, topic).version(number)
+            admin.alter_topics([TopicAlteration(topic, schema=schema, schema_step=SchemaStep.WITHDRAWN)])
+    except (MinilogError, InvalidOption) as error:
         sentence = "version %d of the schema of topic '%s' is not withdrawn, but nobody writes or reads by it: %s"
-        logger.warning(sentence, plan.schema.version, plan.topic, error)
+        logger.warning(sentence, number, topic, error)
+
+
+def _schemas(admin: Admin, topic: str) -> TopicSchemas:
+    schemas = admin.describe_topics([topic])[0].schemas
+    if not isinstance(schemas, TopicSchemas):
+        raise InvalidOption(f"topic '{topic}' has no schema any more: it was created again")
+    return schemas
 
 
 def _checked_plan(schema: StructType, topic: str, topic_schema: TopicSchema) -> TypedPlan:

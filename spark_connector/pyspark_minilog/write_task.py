@@ -133,7 +133,7 @@ class BatchWriter(DataSourceArrowWriter):
                 report = write_part(
                     options, self._plan, iterator, begun.attempt, expires=True, sums_rows=self._sums_rows
                 )
-        return Written(replace(report, micro_batch=_micro_batch_of_task()), _version_of(self._plan))
+        return Written(replace(report, micro_batch=_micro_batch_of_task()), version_of(self._plan))
 
     @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -179,7 +179,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if not options.exactly_once:
             return Written(write_batches(options, self._plan, iterator))
         report = write_part(options, self._plan, iterator, _stream_attempt(self._attempt_id), sums_rows=self._sums_rows)
-        return Written(report, _version_of(self._plan))
+        return Written(report, version_of(self._plan))
 
     @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -440,7 +440,7 @@ def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
             _give_up(options, decision)
 
 
-def _version_of(plan: SinkPlan | TypedPlan) -> int:
+def version_of(plan: SinkPlan | TypedPlan) -> int:
     return 0 if isinstance(plan, SinkPlan) else plan.schema.version
 
 
@@ -453,14 +453,14 @@ def _confirm_schema(
         from pyspark_minilog.typed_sink import confirm_schemas  # only the driver of such a write loads it
 
         written = {each.schema_version for each in messages if isinstance(each, Written) and each.report.rows}
-        confirm_schemas(plan, options, written or {plan.schema.version})
+        confirm_schemas(plan.topic, options, written or {plan.schema.version})
 
 
 def _withdraw_schema(plan: SinkPlan | TypedPlan, options: SinkOptions) -> None:
     if not isinstance(plan, SinkPlan) and plan.is_pending:
         from pyspark_minilog.typed_sink import withdraw_schema
 
-        withdraw_schema(plan, options)
+        withdraw_schema(plan.topic, options, plan.schema.version)
 
 
 def tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None]) -> None:

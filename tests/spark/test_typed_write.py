@@ -10,7 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+import pyspark_minilog
 from minilog import schema_from_ddl
+from minilog.typed.evolution import add_column
+from minilog.typed.fields import Field, Primitive
+from minilog.typed.topic_schemas import TopicSchemas
 from tests.rules import proves
 from tests.spark.kit import Kit, finish, forget_from
 from tests.spark.typed_kit import DDL, flights, send_rows, texts, typed_topic
@@ -193,6 +197,43 @@ class TestSchemas:
             "Row(carrier='AA', delay=None, gate=1, coment=None)",
             "Row(carrier='UA', delay=1, gate=None, coment=None)",
         ]
+
+    def test_another_change_meanwhile_has_neither_its_columns_nor_takes_them_away(self, kit: Kit) -> None:
+        topic, servers = typed_topic(kit, SMALL), kit.servers
+
+        def evolve(batches: Any) -> Any:  # while the write runs
+            from minilog import Admin
+
+            with Admin({"bootstrap.servers": servers}) as admin:
+                admin.evolve_schema(topic, lambda base: add_column(base, Field("gate", Primitive("int"))))
+                found = admin.describe_topics([topic])[0].schema
+            for batch in batches:
+                yield batch.assign(note=str(found))
+
+        frame = kit.spark.range(0, 1, 1, 1).selectExpr("'AA' carrier", "5000000000L delay", "'' note", "'x' coment")
+        write(kit, frame.mapInPandas(evolve, frame.schema), topic, mergeSchema=True)
+        (row,) = kit.read(subscribe=topic).collect()
+        assert (row.delay, row.gate, row.coment, row.note) == (5000000000, None, "x", f"{SMALL}, gate int")
+
+    def test_a_block_takes_the_version_of_its_writes_with_it(self, kit: Kit) -> None:
+        topic, name = typed_topic(kit, SMALL), kit.new_name()
+        frame = sql(kit, "'AA' carrier, 5000000000L delay, 'x' coment")
+
+        def run(number: int, *, fails: bool) -> None:
+            servers = {"bootstrap_servers": kit.servers}
+            with pyspark_minilog.transaction(kit.spark, name, number, **servers) as tx:
+                write(kit, frame, topic, **tx.options, mergeSchema=True)
+                assert kit.admin.describe_topics([topic])[0].schema == SMALL
+                if fails:
+                    raise ValueError
+
+        with pytest.raises(ValueError):
+            run(0, fails=True)
+        schemas = kit.admin.describe_topics([topic])[0].schemas
+        assert isinstance(schemas, TopicSchemas)
+        assert (schemas.latest, set(schemas.withdrawn)) == (SMALL, {2})
+        run(1, fails=False)
+        assert texts(kit.read(subscribe=topic, columns="delay,coment")) == ["Row(delay=5000000000, coment='x')"]
 
     def test_a_refused_write_creates_no_topic(self, kit: Kit) -> None:
         topic = kit.new_name()

@@ -102,7 +102,7 @@ def show(settings: Mapping[str, str], name: str, version: int | None, *, as_json
         return
     print_schema(shown, f"{name}, version {shown.version} of {len(versions)}")
     for number in sorted(withdrawn):
-        say(f"version {number}: withdrawn, because the write that wanted it failed")
+        say(f"version {number}: withdrawn, because its write failed or another change came first")
     for former, later in itertools.pairwise(each for each in versions if each.version not in withdrawn):
         say(f"version {later.version}: {_change_text(changes_between(former, later))}")
 

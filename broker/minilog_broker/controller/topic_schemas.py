@@ -60,19 +60,11 @@ def evolved_schemas(request: admin_pb2.TopicAlteration, topic: TopicImage, image
     elif proposed.version != newest.version + 1 or step == _WITHDRAWN:
         raise _another_was_first(proposed.version, newest.version, topic.name)
     else:
-        check_evolution(schemas.base, proposed)
+        check_evolution(schemas.base, proposed, schemas.set_aside)
         _check_comments(proposed, topic.name, image)
-        after = schemas.followed_by(proposed)
-        if step == _PENDING:
-            after = after.in_state(_latest_beside(schemas), schemas.withdrawn)
+        latest = schemas.latest.version if step == _PENDING else proposed.version
+        after = schemas.followed_by(proposed).in_state(latest, schemas.withdrawn_by_the_next)
     return None if after == schemas else after
-
-
-def _latest_beside(schemas: TopicSchemas) -> int:
-    """The number of the latest version once another version is pending. That one follows the version which was pending
-    until now, so two writes want that: it counts from now on, unless it was withdrawn."""
-    newest = schemas.versions[-1].version
-    return schemas.latest.version if newest in schemas.withdrawn else newest
 
 
 def _in_step(schemas: TopicSchemas, number: int, step: int, topic: str) -> TopicSchemas:

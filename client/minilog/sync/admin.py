@@ -111,7 +111,8 @@ class Admin:
         or if the topic has no schema. Raises InvalidUpdateVersion if other clients are first all five times.
 
         With `is_pending` nobody writes or reads by the version until an alteration of the topic makes it the latest
-        (`SchemaStep`), or withdraws it. A later change of the schema makes it the latest, too."""
+        (`SchemaStep`), or withdraws it. Another change of the schema withdraws it, too. Then
+        `minilog.typed.evolution.rejoined` is the change that brings its columns in again."""
         return self._loop.run(self._admin.evolve_schema(topic, change, is_pending=is_pending))
 
     def elect_leaders(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from minilog.errors import InvalidSchema
 from minilog.typed.fields import (
@@ -112,29 +113,67 @@ def merged(schema: TopicSchema, wanted: tuple[Field, ...]) -> TopicSchema:
     return schema if fields == schema.fields else _next(schema, fields)
 
 
-def as_next_version(old: TopicSchema, changed: TopicSchema) -> TopicSchema:
+def as_next_version(
+    old: TopicSchema, changed: TopicSchema, set_aside: Mapping[int, Field] = MappingProxyType({})
+) -> TopicSchema:
     """Several changes of `old`, one after the other, as the one version that follows it. Returns `old` itself if
-    nothing is changed. Raises InvalidSchema."""
+    nothing is changed. `set_aside`: as for `check_evolution`. Raises InvalidSchema."""
     roles = changed.key_columns, changed.timestamp_column
     if changed.fields == old.fields and roles == (old.key_columns, old.timestamp_column):
         return old
     fields = mapped(changed.fields, lambda field: replace(field, id=field.id if field.id <= old.last_field_id else 0))
     new = give_ids(replace(changed, fields=fields, version=old.version + 1, last_field_id=old.last_field_id))
-    check_evolution(old, new)
+    check_evolution(old, new, set_aside)
     return new
 
 
 def proposal(schemas: TopicSchemas, change: Callable[[TopicSchema], TopicSchema]) -> TopicSchema:
     """The version of a schema that has this change: the latest one where nothing changes, a pending one that has just
     this change, else the next one. A write that runs again after a failure so wants the version of its first run.
-    Raises InvalidSchema."""
+    A new column that a pending or withdrawn version has, too, gets its id from there: both are one column. Raises
+    InvalidSchema."""
     base, pending = schemas.base, schemas.pending
-    proposed = as_next_version(base, change(base))
-    if pending is None or proposed is pending:
-        return proposed
-    if proposed is base:  # a withdrawn version is in its place
+    changed = _with_known_ids(change(base), base, schemas)
+    proposed = as_next_version(base, changed, schemas.set_aside)
+    if proposed is base:
         return schemas.latest
-    return pending if _is_but_for_ids(proposed, pending) else proposed
+    return pending if pending is not None and _is_but_for_ids(proposed, pending) else proposed
+
+
+def rejoined(schemas: TopicSchemas, number: int) -> Callable[[TopicSchema], TopicSchema]:
+    """The change that brings in what a withdrawn version has, for a write whose rows are written by it. It raises
+    InvalidSchema if a column cannot come back, such as a new field of a struct: the rows would be read without it."""
+    version, aside = schemas.version(number), schemas.set_aside
+
+    def change(base: TopicSchema) -> TopicSchema:
+        brought = tuple(field for field in version.fields if field.id in aside and field.id not in base.by_id)
+        common = (field for field in version.fields if field.id in base.by_id)
+        wider = tuple(replace(field, name=base.by_id[field.id].name) for field in common)
+        changed = merged(replace(base, fields=(*base.fields, *brought)), wider)
+        if lost := [path for path, field in walk(version.fields) if field.id in aside.keys() - changed.by_id.keys()]:
+            raise InvalidSchema(
+                f"another client has evolved the schema since version {number} was made, and column {lost[0]!r} of it "
+                "cannot come back: write again"
+            )
+        return changed
+
+    return change
+
+
+def _with_known_ids(changed: TopicSchema, base: TopicSchema, schemas: TopicSchemas) -> TopicSchema:
+    """With the ids of columns that were set aside, for new columns of the same name and type."""
+    aside = schemas.set_aside
+    tops = {
+        field.name: field for version in schemas.versions for field in version.fields if field.id in aside
+    }  # of the newest version that has the name
+
+    def known(field: Field) -> Field:
+        there = tops.get(field.name)
+        is_new = field.id not in base.by_id and field.id not in aside
+        is_same = there is not None and _without_ids(there) == _without_ids(field)
+        return there if there is not None and is_new and is_same else field
+
+    return replace(changed, fields=tuple(known(field) for field in changed.fields))
 
 
 def _is_but_for_ids(one: TopicSchema, other: TopicSchema) -> bool:
@@ -144,8 +183,9 @@ def _is_but_for_ids(one: TopicSchema, other: TopicSchema) -> bool:
     return roles[0] == roles[1] and comments[0] == comments[1] and one.arrow_schema.equals(other.arrow_schema)
 
 
-def check_evolution(old: TopicSchema, new: TopicSchema) -> None:
-    """Checks that `new` may follow `old` as the next version of a topic. Raises InvalidSchema, with the rule."""
+def check_evolution(old: TopicSchema, new: TopicSchema, set_aside: Mapping[int, Field] = MappingProxyType({})) -> None:
+    """Checks that `new` may follow `old` as the next version of a topic. `set_aside` has the fields of versions that
+    were never the latest, which may come back under their ids. Raises InvalidSchema, with the rule."""
     if new.version != old.version + 1:
         raise InvalidSchema(f"version {new.version} does not follow version {old.version}: read the schema again")
     check_schema(new)
@@ -156,13 +196,19 @@ def check_evolution(old: TopicSchema, new: TopicSchema) -> None:
     if sum(field_id > old.last_field_id for field_id in new.by_id) != new.last_field_id - old.last_field_id:
         raise InvalidSchema(f"new fields get the next ids, from {old.last_field_id + 1} on, and none is left out")
     _check_roles(old, new)
-    _check_fields(old.fields, new.fields, "", old.last_field_id)
+    new_fields = tuple(field for field in new.fields if not _comes_back(field, old, set_aside))
+    _check_fields(old.fields, new_fields, "", old.last_field_id)
     homes = {field.id: parent for parent, field in _with_parents(old.fields)}
     for parent, field in _with_parents(new.fields):
         if homes.get(field.id, parent) != parent:
             raise InvalidSchema(
                 f"field {field.name!r} was part of something else: drop it there, and add a new one here"
             )
+
+
+def _comes_back(field: Field, old: TopicSchema, set_aside: Mapping[int, Field]) -> bool:
+    """Whether it is a column as a version had it that was set aside."""
+    return field.id not in old.by_id and set_aside.get(field.id) == field and field.nullable
 
 
 def _check_roles(old: TopicSchema, new: TopicSchema) -> None:

@@ -1,8 +1,9 @@
 """All versions of one topic's schema, as metadata tells them. Pure and immutable.
 
 The newest version may be *pending*: a write wants it, and is not committed. Batches may name it, but nobody else writes
-or reads by it. It becomes the latest, or is *withdrawn* with its write. A withdrawn version keeps its number and its
-ids, because batches of aborted transactions may name it.
+or reads by it. It becomes the latest, or is *withdrawn*: with its write, or when another version is made, since nobody
+knows whether its driver is alive. A driver that is alive then brings its columns in by one more version, under their
+ids (`rejoined`). A withdrawn version keeps its number and its ids, because batches may name it.
 
 A reader or a leader may meet a batch of any of them. A version that is not here was made a moment ago, and metadata
 will tell of it; or it never was: who asks tries again for a while.
@@ -10,10 +11,11 @@ will tell of it; or it never was: who asks tries again for a while.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from minilog.errors import CorruptMessage, InvalidSchema, UnknownSchemaVersion, UnsupportedVersion
+from minilog.typed.fields import Field
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.wire import schema_from_wire, schema_to_wire
 from minilog.v1 import metadata_pb2, typed_pb2
@@ -49,12 +51,30 @@ class TopicSchemas:
 
     @property
     def base(self) -> TopicSchema:
-        """What the next version follows: the newest one. In the place of a withdrawn one it is the latest, with the
-        number and the ids of the newest."""
+        """What the next version follows: the latest, with the number and the ids of the newest. So it has nothing of a
+        pending or withdrawn version."""
         newest = self.versions[-1]
-        if newest.version not in self.withdrawn:
-            return newest
         return replace(self.latest, version=newest.version, last_field_id=newest.last_field_id)
+
+    @property
+    def set_aside(self) -> Mapping[int, Field]:
+        """The fields that only versions have which were never the latest, by their ids. A later version may have one
+        again, under its id."""
+        pending = self.pending
+        aside = self.withdrawn | ({pending.version} if pending is not None else set())
+        known = {field_id for version in self.versions if version.version not in aside for field_id in version.by_id}
+        return {
+            field_id: field
+            for version in self.versions
+            if version.version in aside
+            for field_id, field in version.by_id.items()
+            if field_id not in known
+        }
+
+    @property
+    def withdrawn_by_the_next(self) -> frozenset[int]:
+        """The withdrawn versions once another version is made: a pending one is among them."""
+        return self.withdrawn if self.pending is None else self.withdrawn | {self.pending.version}
 
     def in_state(self, latest_version: int, withdrawn: Iterable[int]) -> TopicSchemas:
         """The same versions with another latest one. Raises InvalidSchema where it is none of them."""

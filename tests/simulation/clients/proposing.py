@@ -5,10 +5,11 @@ write is committed, and goes with it.
     writes     rows by that version
     commits    it confirms the version first, so it is the latest one
     aborts     it withdraws the version
-    dies       at any time. Its next life ends the transaction. The version stays pending, until another one follows
+    dies       at any time. Its next life ends the transaction. The next version withdraws the one that it left pending
 
 V15            a reader of what is committed sees each write as a whole or not at all. It sees none whose program did
                not confirm the version, and none that was aborted
+typed          a new version has no column but its own, and those that were confirmed
 judge/schemas  which version may be the latest, and what a withdrawn one leaves
 """
 
@@ -23,9 +24,10 @@ import pyarrow as pa
 
 from minilog import schema_from_ddl
 from minilog.aio import Admin, Consumer, Producer
-from minilog.errors import MinilogError, OffsetOutOfRange
-from minilog.typed.evolution import add_column
+from minilog.errors import InvalidUpdateVersion, MinilogError, OffsetOutOfRange
+from minilog.typed.evolution import add_column, rejoined
 from minilog.typed.fields import Field, Primitive
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog.types import SchemaStep, TopicAlteration, TopicPartition
 from tests.simulation.violation import Violation
 
@@ -67,6 +69,7 @@ class Proposing:
         self._workload = workload
         self._writes: dict[str, _Proposed] = {}
         self._number = 0
+        self._columns: dict[str, _Proposed] = {}
 
     def begin(self) -> None:
         for number in range(self._cluster.plan.proposing):
@@ -111,11 +114,12 @@ class Proposing:
         chance = machine.chance()
         self._number += 1
         label, column = f"{name}/{self._number}", f"c{self._number}"
-        write = self._writes[label] = _Proposed(chance.randint(1, MOST_ROWS))
+        write = self._writes[label] = self._columns[column] = _Proposed(chance.randint(1, MOST_ROWS))
         version: TopicSchema | None = None
         try:
             async with producer.transaction():
                 version = await admin.evolve_schema(TOPIC, lambda base: _with(base, column), is_pending=True)
+                self._check_columns(version, column)
                 rows = {"label": [label] * write.rows, "row": list(range(write.rows)), column: [1] * write.rows}
                 table = pa.table(
                     {each: rows.get(each, [None] * write.rows) for each in version.names}, version.arrow_schema
@@ -129,7 +133,7 @@ class Proposing:
                     raise _Abort
                 write.confirms = True
                 for _ in range(1 + (chance.random() < REPEATED_SHARE)):
-                    await admin.alter_topics([TopicAlteration(TOPIC, schema=version)])
+                    await self._confirm(admin, version)
         except (_Abort, MinilogError) as error:
             if isinstance(error, _Abort):
                 write.ended = False
@@ -144,6 +148,21 @@ class Proposing:
         else:
             write.ended = True
             self._cluster.count("a write with a pending version is committed")
+
+    async def _confirm(self, admin: Admin, version: TopicSchema) -> None:
+        try:
+            await admin.alter_topics([TopicAlteration(TOPIC, schema=version)])
+        except InvalidUpdateVersion:  # another version was made since
+            schemas = (await admin.describe_topics([TOPIC]))[0].schemas
+            if not isinstance(schemas, TopicSchemas) or version.version not in schemas.withdrawn:
+                raise
+            self._cluster.count("the columns of a version that was withdrawn come back")
+            await admin.evolve_schema(TOPIC, rejoined(schemas, version.version))
+
+    def _check_columns(self, version: TopicSchema, own: str) -> None:
+        others = [name for name in version.names if name in self._columns and name != own]
+        if wrong := [name for name in others if not self._columns[name].confirms]:
+            raise Violation("typed", f"version {version.version} has {wrong[0]}, and its program has not confirmed it")
 
     # -- reading
 

@@ -1,8 +1,8 @@
 """Versions of schemas. V13: whoever tells clients of them tells those that are committed, and in that order.
 
 A version follows the one before it and is made once; the id of a field is given once, and never again to another one.
-A version is the latest one only if somebody asked for that: as the latest, or with a pending one that follows it. A
-version is withdrawn only if somebody asked for that. No later version has the fields that it brought.
+A version is the latest one only if somebody asked for that. A version is withdrawn only if somebody asked for that, or
+made another one. A later version may have a field that it brought, as it was.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ALTER = "/minilog.v1.AdminService/AlterTopics"
 _METADATA = "/minilog.v1.MetadataService/GetMetadata"
-_LATEST, _PENDING = admin_pb2.SCHEMA_STEP_NONE, admin_pb2.SCHEMA_STEP_PENDING
+_LATEST = admin_pb2.SCHEMA_STEP_NONE
 _WITHDRAWN = admin_pb2.SCHEMA_STEP_WITHDRAWN
 
 
@@ -33,6 +33,7 @@ class Schemas:
         self._given: dict[bytes, int] = {}  # the highest id
         self._names: dict[bytes, str] = {}
         self._latest: dict[bytes, int] = {}
+        self._were_latest: dict[bytes, set[int]] = {}
         self._withdrawn: dict[bytes, frozenset[int]] = {}
         self._asked: set[tuple[str, int, int]] = set()  # a topic, a version, and what shall become of it
 
@@ -55,30 +56,30 @@ class Schemas:
                 self._latest[state.topic_id] = state.latest_version
                 self._withdrawn[state.topic_id] = frozenset(state.withdrawn)
         for topic_id in changed:
+            self._were_latest.setdefault(topic_id, set()).add(self._latest[topic_id])
             self._check_latest(topic_id, self._latest[topic_id], "the committed log")
             self._check_withdrawn(topic_id)
 
     def _check_latest(self, topic_id: bytes, number: int, who: str) -> None:
         topic = self._names.get(topic_id)
-        wanted = ((number, _LATEST), (number + 1, _PENDING))  # two writes want what a pending version follows
-        if topic is not None and number > 1 and not any((topic, *each) in self._asked for each in wanted):
+        if topic is not None and number > 1 and (topic, number, _LATEST) not in self._asked:
             raise Violation("typed", f"{who} has {number} as the latest version of {topic}, which nobody asked for")
 
     def _check_withdrawn(self, topic_id: bytes) -> None:
         topic, wrong = self._names.get(topic_id), self._withdrawn.get(topic_id, frozenset[int]())
         for number in wrong if topic is not None else ():
-            if (topic, number, _WITHDRAWN) not in self._asked:
+            if (topic, number, _WITHDRAWN) not in self._asked and number == len(self._committed[topic_id]):
                 raise Violation("typed", f"version {number} of {topic} is withdrawn, and nobody asked for that")
-            versions = self._committed[topic_id]
-            brought = _ids(versions[number - 1]) - _ids(*versions[: number - 1])
-            if brought & _ids(*versions[number:]):
-                raise Violation("typed", f"fields of version {number} of {topic} are there, and it was withdrawn")
+            if number in self._were_latest[topic_id]:
+                raise Violation("typed", f"version {number} of {topic} is withdrawn, and it was the latest one")
 
     def _follow(self, record: records_pb2.TopicSchemaRecord) -> None:
         schema, before = record.schema, self._committed.setdefault(record.topic_id, [])
         if schema.version != len(before) + 1:
             raise Violation("typed", f"version {schema.version} of a schema is committed behind version {len(before)}")
-        known = set() if not before else {each.id for each in before[-1].fields}
+        known = self._set_aside(record.topic_id, schema)
+        if before:
+            known |= _ids(before[-1], before[self._latest[record.topic_id] - 1])
         given = self._given.get(record.topic_id, 0)
         again = sorted({each.id for each in schema.fields if each.id <= given} - known)
         if again or schema.last_field_id < given:
@@ -88,6 +89,13 @@ class Schemas:
         self._given[record.topic_id] = max(schema.last_field_id, *(each.id for each in schema.fields))
         before.append(schema)
         self._compare(record.topic_id, schema.version, schema, "the committed log")
+
+    def _set_aside(self, topic_id: bytes, schema: typed_pb2.TopicSchema) -> set[int]:
+        """The ids of fields that are as versions had them which were never the latest."""
+        versions, latest = self._committed[topic_id], self._were_latest.get(topic_id, set[int]())
+        gone = _ids(*(each for each in versions if each.version in latest))
+        brought = {each.id: each for version in versions for each in version.fields if each.id not in gone}
+        return {each.id for each in schema.fields if brought.get(each.id) == each}
 
     def _compare(self, topic_id: bytes, number: int, schema: typed_pb2.TopicSchema, who: str) -> None:
         told = self._told.setdefault((topic_id, number), schema)

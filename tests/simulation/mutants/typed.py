@@ -93,7 +93,7 @@ def dropped_id_is_given_again() -> Patches:
     def mutant(schema: TopicSchema) -> TopicSchema:
         return give_ids(replace(schema, last_field_id=max((each for each in schema.by_id if each), default=0)))
 
-    def unchecked(old: TopicSchema, new: TopicSchema) -> None: ...
+    def unchecked(old: TopicSchema, new: TopicSchema, set_aside: object = None) -> None: ...
 
     return [
         (evolution, "give_ids", mutant),

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
-from minilog.errors import InvalidUpdateVersion
+from minilog.errors import InvalidSchema, InvalidUpdateVersion
 from minilog.partition_key import PartitionKey
-from minilog.typed.evolution import add_column, as_next_version, merged, proposal, widen_column
-from minilog.typed.fields import Field, Primitive
+from minilog.typed.evolution import (
+    add_column,
+    as_next_version,
+    drop_column,
+    merged,
+    proposal,
+    rejoined,
+    widen_column,
+)
+from minilog.typed.fields import Field, Primitive, Struct
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import admin_pb2
@@ -99,18 +110,82 @@ def test_a_write_that_runs_again_wants_the_version_of_its_first_run(newest: Cont
     assert proposal(image_schemas(newest, key), change) is image_schemas(newest, key).latest
 
 
-def test_two_writers_at_once_build_on_each_other(newest: ControllerCluster) -> None:
+def confirm(cluster: ControllerCluster, key: PartitionKey, number: int) -> None:
+    """As a driver does right before its commit."""
+    schemas = image_schemas(cluster, key)
+    newest = schemas.versions[-1].version
+    wanted = schemas.version(number) if number == newest else proposal(schemas, rejoined(schemas, number))
+    assert evolve(cluster, wanted) is None
+
+
+def test_a_change_of_somebody_else_has_nothing_of_a_pending_version(newest: ControllerCluster) -> None:
+    """Its driver may have been killed: then its columns would stay for ever."""
     key = created(newest)
-    second = proposal(image_schemas(newest, key), lambda base: merged(base, (TYPO,)))
+    second = proposal(image_schemas(newest, key), lambda base: merged(base, (TYPO, Field("delay", Primitive("long")))))
     assert evolve(newest, second, schema_step=PENDING) is None
-    assert proposal(image_schemas(newest, key), lambda base: merged(base, (TYPO,))) == second, "both want the same"
-    third = proposal(image_schemas(newest, key), lambda base: merged(base, (GATE,)))
-    assert evolve(newest, third, schema_step=PENDING) is None
-    assert image_schemas(newest, key).latest == second, "two writes want it, so it stays"
-    assert evolve(newest, second) is None
-    assert evolve(newest, second, schema_step=WITHDRAWN) is None
+    third = proposal(image_schemas(newest, key), lambda base: add_column(base, GATE))
     assert evolve(newest, third) is None
-    assert str(image_schemas(newest, key).latest) == f"{FLIGHTS}, coment string, gate int"
+    found = image_schemas(newest, key)
+    assert str(found.latest) == f"{FLIGHTS}, gate int"
+    assert (found.latest.version, set(found.withdrawn), found.pending) == (3, {2}, None)
+
+
+@pytest.mark.parametrize("order", [(2, 3), (3, 2)])
+@pytest.mark.parametrize("wanted", [(TYPO, GATE), (GATE, TYPO), (GATE, Field("delay", Primitive("long")))])
+def test_two_writers_at_once_both_bring_in_their_columns(
+    newest: ControllerCluster, wanted: tuple[Field, Field], order: tuple[int, int]
+) -> None:
+    key = created(newest)
+    of_writers: list[tuple[Field, ...]] = [wanted[:1], wanted]  # the second one wants the column of the first, too
+    for fields in of_writers:
+        made = proposal(image_schemas(newest, key), partial(merged, wanted=fields))
+        assert evolve(newest, made, schema_step=PENDING) is None
+    written = {number: image_schemas(newest, key).version(number) for number in (2, 3)}
+    assert image_schemas(newest, key).latest.version == 1
+    for number in order:
+        confirm(newest, key, number)
+        latest = image_schemas(newest, key).latest
+        assert all(latest.by_id[field_id].name == field.name for field_id, field in written[number].by_id.items())
+    latest = image_schemas(newest, key).latest
+    assert {field.name for field in latest.fields} == {field.name for field in written[3].fields}
+    assert latest.column("delay").type == written[3].column("delay").type
+
+
+def test_a_column_that_somebody_else_has_made_of_another_type_cannot_come_back(newest: ControllerCluster) -> None:
+    key = created(newest)
+    second = proposal(image_schemas(newest, key), lambda base: merged(base, (GATE,)))
+    assert evolve(newest, second, schema_step=PENDING) is None
+    third = proposal(image_schemas(newest, key), lambda base: merged(base, (Field("gate", Primitive("string")),)))
+    assert evolve(newest, third) is None
+    with pytest.raises(InvalidSchema, match="gate"):
+        confirm(newest, key, 2)
+
+
+def test_neither_does_a_new_field_of_a_struct(newest: ControllerCluster) -> None:
+    key = created(newest)
+    place = Field("place", Struct((Field("x", Primitive("int")),)))
+    assert evolve(newest, add_column(image_schemas(newest, key).latest, place)) is None
+    wider = Field("place", Struct((Field("x", Primitive("int")), Field("y", Primitive("int")))))
+    third = proposal(image_schemas(newest, key), lambda base: merged(base, (wider,)))
+    assert evolve(newest, third, schema_step=PENDING) is None
+    assert evolve(newest, add_column(image_schemas(newest, key).base, GATE)) is None
+    with pytest.raises(InvalidSchema, match=r"column 'place\.y' of it cannot come back: write again"):
+        confirm(newest, key, 3)
+
+
+def test_no_column_comes_back_that_was_dropped(newest: ControllerCluster) -> None:
+    key = created(newest)
+    assert evolve(newest, add_column(image_schemas(newest, key).latest, GATE)) is None
+    second = image_schemas(newest, key).latest
+    third = proposal(image_schemas(newest, key), lambda base: merged(base, (TYPO,)))
+    assert evolve(newest, third, schema_step=PENDING) is None
+    assert evolve(newest, third, schema_step=WITHDRAWN) is None
+    fourth = proposal(image_schemas(newest, key), lambda base: drop_column(base, "gate"))
+    assert evolve(newest, fourth) is None
+    wrong = replace(fourth, version=5, fields=(*fourth.fields, second.column("gate")))
+    assert isinstance(evolve(newest, wrong), InvalidSchema)
+    confirm(newest, key, 3)
+    assert str(image_schemas(newest, key).latest) == f"{FLIGHTS}, coment string"
 
 
 def test_below_its_level_a_pending_version_counts_at_once() -> None:
