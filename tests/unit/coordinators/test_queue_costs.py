@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from minilog.errors import ResourceExhausted
-from minilog.limits import MAX_SETTLEMENTS
+from minilog.errors import InvalidArgument, ResourceExhausted
+from minilog.limits import MAX_LEASE_PARTITIONS, MAX_SETTLED_PARTITIONS, MAX_SETTLEMENTS
+from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.partition_queue import MAX_RANGES
-from tests.unit.coordinators.queueing import ACCEPT, RELEASE, Queueing, offsets
+from tests.unit.coordinators.cluster import ORDERS, error_of
+from tests.unit.coordinators.queueing import ACCEPT, LOCK_MS, RELEASE, Queueing, offsets
 
 MOST_STEPS = 3_000_000
 FEW, MANY = 250, 8_000  # ranges of a partition
@@ -107,3 +109,88 @@ def test_what_was_delivered_before_is_leased_in_whole_ranges_at_the_bound() -> N
     world.commit()
     assert waits not in world.answers
     assert len(offsets(world.lease(10, worker="w3"))) == 10
+
+
+# -- in turns
+
+
+def turns(world: Queueing, ms: float = 0.0) -> list[int]:
+    """The steps of each turn until the coordinator has nothing more to do at this time."""
+    costs = []
+    world.now_ms += ms
+    while world.coordinator.next_tick_ms <= world.now_ms:
+        costs.append(steps(lambda: world.coordinator.tick(world.now)))
+        costs.append(steps(world.commit))
+    return costs
+
+
+def test_a_search_in_many_partitions_takes_turns_and_finds_the_one_record() -> None:
+    world, partitions, each = Queueing(), 14, 2_000
+    world.counts[ORDERS] = partitions
+    world.alter(locks="100000000", lock="3600000")
+    keys = [PartitionKey(ORDERS, number) for number in range(partitions)]
+    for key in keys:
+        world.has(2 * each, key=key)
+    leased = [world.lease(2 * each) for _ in keys]
+    for lease in leased:
+        key = PartitionKey.of(lease.ranges[0].partition_id)
+        for begin in range(0, 2 * each, 1_000):
+            assert not world.settle_all(
+                [world.settlement(lease, at, at, key=key) for at in range(begin, begin + 1_000, 2)]
+            ).refused
+        for begin in range(1, 2 * each, 1_000):
+            later = [
+                world.settlement(lease, at, at, RELEASE, key=key, delay_ms=3_000_000 + at)
+                for at in range(begin, begin + 1_000, 2)
+                if at > 1
+            ]
+            assert not world.settle_all(later).refused
+    assert sum(len(world.state(key).ranges) for key in keys) == partitions * each
+    world.renews = False
+    calls = []
+    costs = [steps(lambda: calls.append(world.ask_to_lease(worker="w2")))]
+    costs += turns(world)
+    assert len(costs) > 3
+    assert max(costs) < MOST_STEPS
+    assert calls[0] not in world.answers
+    for lease in (leased[3], leased[12]):
+        key = PartitionKey.of(lease.ranges[0].partition_id)
+        ticket = calls[0] if lease is leased[3] else world.ask_to_lease(worker="w3")
+        turns(world)
+        world.settle_all([world.settlement(lease, 1, 1, RELEASE, key=key)])
+        costs = turns(world)
+        assert max(costs, default=0) < MOST_STEPS
+        assert offsets(world.lease_answer(ticket), key) == [1]
+
+
+def test_calls_that_wait_are_served_in_turns() -> None:
+    world = Queueing()
+    world.alter(locks="100000000")
+    tickets = [world.ask_to_lease(1, worker=f"w{number}") for number in range(500)]
+    costs = [steps(lambda: world.has(2_000))]
+    costs += turns(world)
+    assert len(costs) > 5
+    assert max(costs) < MOST_STEPS
+    assert sorted(offset for ticket in tickets for offset in offsets(world.answers[ticket])) == list(range(500))  # type: ignore[arg-type]
+
+
+def test_locks_that_end_at_once_end_in_turns() -> None:
+    world = Queueing()
+    world.alter(locks="100000000")
+    world.has(1_000)
+    for number in range(300):
+        world.lease(1, worker=f"w{number}")
+    costs = turns(world, ms=LOCK_MS + 1)
+    assert len(costs) > 5
+    assert max(costs) < MOST_STEPS
+    assert [(part.first, part.last) for part in world.state().ranges] == [(0, 299)]
+
+
+def test_a_lease_has_records_of_so_many_partitions_and_names_not_too_many() -> None:
+    world = Queueing()
+    world.counts[ORDERS] = MAX_SETTLED_PARTITIONS + 5
+    for number in range(MAX_SETTLED_PARTITIONS + 5):
+        world.has(1, key=PartitionKey(ORDERS, number))
+    assert len(world.lease(1_000).ranges) == MAX_SETTLED_PARTITIONS
+    world.counts[ORDERS] = MAX_LEASE_PARTITIONS + 1
+    assert isinstance(error_of(world.lease(1)), InvalidArgument)

@@ -30,11 +30,10 @@ from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.queues import partition_queue, redriving, settling
 from minilog_broker.coordinators.queues.circles import check_no_circle
 from minilog_broker.coordinators.queues.describing import RecordCounts, described_partition, listing
-from minilog_broker.coordinators.queues.leasing import Leasing, Surroundings
+from minilog_broker.coordinators.queues.leasing import MOST_LOOKED_AT, Leasing, Surroundings
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 from minilog_broker.coordinators.queues.partition_queue import Death, Delivery, PartitionQueue
 from minilog_broker.coordinators.queues.pieces import QueueKey
-from minilog_broker.coordinators.queues.ranges import RangeState
 from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueValue, queue_codec
 from minilog_broker.coordinators.queues.settings import DEAD_LETTER_TOPIC, queue_settings
 from minilog_broker.coordinators.queues.view import FindTopic, PartitionCount, QueueView
@@ -44,6 +43,7 @@ from minilog_broker.coordinators.table import Change
 from minilog_broker.replication.stable_offsets import StableOffset
 
 RETRY_MS = 100.0  # a decision that could not be written
+_COST_OF_EXPIRY = 200  # beside the ranges: as much time as for so many
 NOTHING = -1  # a producer id that no producer has: the key of an empty record
 
 
@@ -213,6 +213,11 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         self._locks.forget(name)
         return True
 
+    def _ranges_around(self, name: LeaseName) -> int:
+        """How many ranges the partitions of a lease have."""
+        states = (self._view.partition(key) for key in self._view.holdings.of_lease(name))
+        return sum(len(state.ranges) for state in states if state is not None)
+
     def _decide_of(
         self,
         ticket: object,
@@ -288,7 +293,12 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         self._retry_at_ms = math.inf
         self._unwritten.extend(self._locks.ended(now.ms))
         queues = dict[str, None]()
+        looked_at = 0
         while self._unwritten:
+            if looked_at >= MOST_LOOKED_AT:  # the others in another turn
+                self._retry_at_ms = now.ms
+                break
+            looked_at += _COST_OF_EXPIRY + self._ranges_around(self._unwritten[0])
             if not self._expire(self._unwritten[0], now):
                 self._retry_at_ms = now.ms + RETRY_MS
                 break
@@ -323,7 +333,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
         def decide() -> queue_pb2.ListQueuesResponse:
             names = self._view.names()
-            return queue_pb2.ListQueuesResponse(queues=[listing(name, self._view.partitions(name)) for name in names])
+            return queue_pb2.ListQueuesResponse(queues=[listing(name, self._view.tallies(name)) for name in names])
 
         self._decide(ticket, None, queue_pb2.ListQueuesResponse, decide)
 
@@ -368,8 +378,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
         def decide() -> queue_pb2.DeleteQueueResponse:
             self._view.existing_queue(queue)
-            parts = (part for _, state in self._view.partitions(queue) for part in state.ranges)
-            if any(part.state in (RangeState.LEASED, RangeState.SETTLING) for part in parts):
+            if any(tally.held for tally in self._view.tallies(queue)):
                 raise NonEmptyQueue(
                     f"workers have leases of queue '{queue}': end them, or wait until their locks end "
                     f"(`minilog queue describe {queue}`)"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from minilog.v1 import queue_pb2
+from minilog_broker.coordinators.queues.holdings import Tally
 from minilog_broker.coordinators.queues.leasing import Leasing
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
@@ -54,14 +55,10 @@ class RecordCounts:
             self.progress[key] = Progress(state.settled_to, last_stable_offset)
 
 
-def listing(queue: str, partitions: Sequence[tuple[QueueKey, PartitionQueue]]) -> queue_pb2.QueueListing:
-    """A queue as a line."""
-    parts = (part for _, state in partitions for part in state.ranges)
-    return queue_pb2.QueueListing(
-        queue=queue,
-        partition_count=len(partitions),
-        leased_count=sum(part.count for part in parts if part.state in (RangeState.LEASED, RangeState.SETTLING)),
-    )
+def listing(queue: str, tallies: Sequence[Tally]) -> queue_pb2.QueueListing:
+    """A queue as a line. `tallies`: of its partitions."""
+    held = sum(tally.held for tally in tallies)
+    return queue_pb2.QueueListing(queue=queue, partition_count=len(tallies), leased_count=held)
 
 
 def described_partition(

@@ -1,4 +1,4 @@
-"""In which partitions a lease, or a transaction, holds ranges: so nobody searches all ranges for those of one lease.
+"""In which partitions a lease, or a transaction, holds ranges, and what a partition has: so nobody searches all ranges.
 
 It follows the states of partitions, change by change. It is in memory, and loaded with the states.
 """
@@ -6,6 +6,7 @@ It follows the states of partitions, change by change. It is in memory, and load
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from minilog_broker.coordinators.queues.locks import LeaseName
@@ -17,16 +18,32 @@ _Holder = TypeVar("_Holder")
 _NONE: Final[dict[QueueKey, int]] = {}
 
 
+@dataclass(slots=True)
+class Tally:
+    """Of a partition: the ranges that wait for a lease, ready or dead, their offsets, and those of all ranges."""
+
+    waiting_ranges: int = 0
+    waiting: int = 0
+    locks: int = 0
+
+    @property
+    def held(self) -> int:
+        """The offsets that leases and transactions hold."""
+        return self.locks - self.waiting
+
+
 class Holdings:
     """By lease and by producer: the partitions, each with the number of ranges there."""
 
     def __init__(self) -> None:
         self._of_lease: dict[LeaseName, dict[QueueKey, int]] = {}
         self._of_producer: dict[tuple[str, int], dict[QueueKey, int]] = {}
+        self._tallies: dict[QueueKey, Tally] = {}
 
     def clear(self) -> None:
         self._of_lease.clear()
         self._of_producer.clear()
+        self._tallies.clear()
 
     def changed(self, key: QueueKey, gone: Iterable[Range], come: Iterable[Range]) -> None:
         """A partition has lost some ranges, and got others."""
@@ -34,6 +51,12 @@ class Holdings:
             self._count(key, current, 1)
         for current in gone:
             self._count(key, current, -1)
+        if (tally := self._tallies.get(key)) is not None and not tally.locks:
+            del self._tallies[key]
+
+    def tally(self, key: QueueKey) -> Tally:
+        """Not to be changed."""
+        return self._tallies.get(key) or Tally()
 
     def of_lease(self, name: LeaseName) -> list[QueueKey]:
         """The partitions in which a lease holds ranges. A transaction may settle them."""
@@ -44,7 +67,12 @@ class Holdings:
         return list(self._of_producer.get((queue, producer_id), _NONE))
 
     def _count(self, key: QueueKey, current: Range, by: int) -> None:
-        if current.state in _HELD:
+        tally = self._tallies.setdefault(key, Tally())
+        tally.locks += by * current.count
+        if current.state not in _HELD:
+            tally.waiting_ranges += by
+            tally.waiting += by * current.count
+        else:
             _count(self._of_lease, LeaseName(key.owner, current.lease_id), key, by)
         if current.state is RangeState.SETTLING:
             _count(self._of_producer, (key.owner, current.producer_id), key, by)

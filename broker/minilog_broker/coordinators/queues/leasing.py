@@ -18,18 +18,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from google.protobuf.message import Message
 
 from minilog.errors import InvalidArgument, MinilogError, UnknownTopicId, wire_error
-from minilog.limits import MAX_QUEUE_TOPICS
+from minilog.limits import MAX_LEASE_PARTITIONS, MAX_QUEUE_TOPICS, MAX_SETTLED_PARTITIONS
 from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, Moment, RecordsExpired
 from minilog_broker.coordinators.queues import partition_queue
 from minilog_broker.coordinators.queues.alone import Alone, Holder
 from minilog_broker.coordinators.queues.circles import check_no_circle
+from minilog_broker.coordinators.queues.holdings import Tally
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks, Owner
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue, Wanted
 from minilog_broker.coordinators.queues.pieces import QueueKey
@@ -42,6 +44,8 @@ from minilog_broker.coordinators.table import Change
 from minilog_broker.replication.stable_offsets import Known, Question, StableOffset
 
 UNBOUNDED = 1 << 63
+MOST_LOOKED_AT = 10_000  # ranges and partitions in one turn: some ten milliseconds
+COST_OF_A_LEASE = 100  # beside the ranges: as much time as for so many
 LOOK_MS = 10_000.0
 _DELAYED = (RangeState.READY, RangeState.DEAD)
 
@@ -65,22 +69,31 @@ class Surroundings:
 
 
 class Source(NamedTuple):
-    """A partition whose records may be leased, and what its leader has reported."""
+    """A partition whose records may be leased, and what its leader has reported. `shares`: of its locks, one for each
+    principal."""
 
     key: QueueKey
     state: PartitionQueue
     stable: StableOffset
+    tally: Tally
+    shares: int
+
+    @property
+    def cost(self) -> int:
+        """How many ranges a lease looks at."""
+        return len(self.state.ranges) if self.tally.waiting_ranges or self.shares > 1 else 0
 
 
 class Grant(NamedTuple):
     """What a call gets. `is_alone`: one record alone. `is_held_back`: its worker gets nothing now, and another may.
-    `was_leased_before`: some of it."""
+    `was_leased_before`: some of it. `sources`: what was looked at in this turn."""
 
     changes: list[QueueChange] = []  # noqa: RUF012
     ranges: list[queue_pb2.LeasedRange] = []  # noqa: RUF012
     is_alone: bool = False
     is_held_back: bool = False
     was_leased_before: bool = False
+    sources: Sequence[Source] = ()
 
 
 class Leasing:
@@ -93,6 +106,7 @@ class Leasing:
         self._calls = WaitingLeases()
         self._turns: Counter[str] = Counter()  # of the partitions of a queue
         self._due: dict[str, None] = {}  # queues to serve when the batch on its way is committed
+        self._searching: dict[str, float] = {}  # queues with a search under way: when its next turn may come
         self._delays: dict[str, float] = {}  # the end of the first delay of a queue for which calls wait
         self._alone = Alone(around.locks)
         self._activated_ms = -math.inf
@@ -115,6 +129,7 @@ class Leasing:
         self._watches.clear()
         self._turns.clear()
         self._due.clear()
+        self._searching.clear()
         self._delays.clear()
         self._alone.clear()
         self.expired.clear()
@@ -131,13 +146,18 @@ class Leasing:
         """Answer the call now, or let it wait. Raises InvalidArgument, InvalidConfig, UnknownTopicId, and what writing
         raises."""
         call = WaitingLease(ticket, request, now.ms, now.ms + request.max_wait_ms, principal)
+        if (count := self._view.partition_count(request.topic_ids)) > MAX_LEASE_PARTITIONS:
+            raise InvalidArgument(
+                f"queue '{request.queue}': the topics of a lease have at most {MAX_LEASE_PARTITIONS} partitions, and "
+                f"these have {count}: name fewer"
+            )
         self._begin_queue(ticket, request)
         if self._around.is_busy() and request.max_wait_ms:
             self._calls.add(call)
             self._due[request.queue] = None
-        elif not self._lease_now(call, now).ranges:
+        elif not (grant := self._lease_now(call, now)).ranges:
             self._calls.add(call)
-            self._wait_for_delays(request.queue, call.topics, now)
+            self._wait_for_delays(request.queue, grant.sources or self._sources(call)[0], now)
         self._ask(request.queue, call.topics, now)
 
     def caller_left(self, ticket: object) -> None:
@@ -199,18 +219,19 @@ class Leasing:
         settings, holder = self._view.settings(request.queue), Holder(request.queue, request.worker_id)
         if self._alone.is_held_by(holder, now.ms):
             return Grant(is_held_back=True)
-        sources = self._sources(request)
+        sources, seen = self._sources(call)
+        looked_at = sources
         at, alone = self._due_alone(sources, settings.delivery_count_limit, now)
         if alone is not None:
             if not self._alone.may_begin(holder, now.ms, settings.lock_duration_ms):
-                return Grant(is_held_back=True)
+                return Grant(is_held_back=True, sources=looked_at)
             sources = [sources[at]]
         takes_dead = request.takes_dead_letters and settings.has_dead_letters
         left_records, left_bytes = request.max_records, request.max_bytes or UNBOUNDED
-        grant, taken = Grant([], [], is_alone=alone is not None), 0
-        for key, state, stable in sources:
+        grant, taken = Grant([], [], is_alone=alone is not None, sources=looked_at), 0
+        for key, state, stable, tally, shares in sources:
             most = min(left_records, max(not grant.ranges, left_bytes // max(1, stable.record_bytes)))
-            most = min(most, self._room(call, state, settings.max_record_locks))
+            most = min(most, self._room(call, state, settings.max_record_locks, shares))
             if most <= 0:
                 continue
             wanted = Wanted(
@@ -223,6 +244,8 @@ class Leasing:
                 settings.delivery_count_limit,
                 taken,
                 alone,
+                tally.waiting_ranges > 0,
+                tally.locks,
             )
             leased = partition_queue.lease(state, wanted, now.ms, self._activated_ms)
             again = any(part.first < state.next_offset and part.death_reason is None for part in leased.ranges)
@@ -233,41 +256,73 @@ class Leasing:
                 taken, left_bytes = taken + count, left_bytes - count * stable.record_bytes
             is_shrunk = leased.left < most - count
             left_records = leased.left if is_shrunk else left_records - count
-            if left_records <= 0 or left_bytes <= 0:
+            if left_records <= 0 or left_bytes <= 0 or len(grant.changes) >= MAX_SETTLED_PARTITIONS:
                 break
-        self._turns[request.queue] += bool(grant.ranges)
+        self._looked(call, seen, now, found=bool(grant.ranges))
         return grant
 
-    def _sources(self, request: queue_pb2.LeaseRequest) -> list[Source]:
-        """The partitions of a call that are known, in their turn."""
-        keys = self._view.keys(request.queue, request.topic_ids)
-        turn = self._turns[request.queue] % max(1, len(keys))
-        found = ((key, self._view.partition(key), self._watches.stable(key)) for key in keys[turn:] + keys[:turn])
-        return [Source(key, state, stable) for key, state, stable in found if state is not None and stable is not None]
+    def _sources(self, call: WaitingLease) -> tuple[list[Source], int]:
+        """The next partitions of a call's search, as many as one turn may look at: those that are known, and the number
+        of all."""
+        queue, topics = call.request.queue, call.topics
+        if call.turn is None:
+            call.turn = self._turns[queue]
+        shares = self._shares(call)
+        found: list[Source] = []
+        seen, work = 0, 0
+        left = self._view.partition_count(topics) - call.looked_at
+        for key in islice(self._view.keys_from(queue, topics, call.turn + call.looked_at), max(0, left)):
+            seen += 1
+            state, stable = self._view.partition(key), self._watches.stable(key)
+            if state is not None and stable is not None:
+                found.append(Source(key, state, stable, self._view.holdings.tally(key), shares))
+                work += found[-1].cost
+            if seen + work >= MOST_LOOKED_AT:
+                break
+        return found, seen
+
+    def _looked(self, call: WaitingLease, seen: int, now: Moment, *, found: bool) -> None:
+        """The end of a turn of a search. It goes on where there are more partitions and nothing was found."""
+        if found:
+            self._turns[call.request.queue] += 1 + call.looked_at
+            call.end_search()
+            return
+        call.looked_at += seen
+        if call.looked_at < self._view.partition_count(call.topics):
+            self._searching[call.request.queue] = now.ms
+        else:
+            call.end_search()
 
     def _due_alone(self, sources: Sequence[Source], limit: int, now: Moment) -> tuple[int, int | None]:
         """The place of the first partition with a record that is leased alone, and its offset. None: there is none."""
-        for place, (_, state, stable) in enumerate(sources):
+        for place, (_, state, stable, tally, _) in enumerate(sources):
             end = stable.last_stable_offset
+            if not tally.waiting_ranges:
+                continue
             offset = partition_queue.due_alone(state, end, limit, now.ms, self._activated_ms)
             if offset is not None:
                 return place, offset
         return 0, None
 
-    def _room(self, call: WaitingLease, state: PartitionQueue, max_locks: int) -> int:
-        """How many more locks of a partition this principal may have. Principals that hold leases of the queue, or wait
-        for some, have equal shares."""
+    def _shares(self, call: WaitingLease) -> int:
+        """The principals that hold leases of the queue, or wait for some."""
         queue, waiting = call.request.queue, {kind.principal for kind in self._calls.kinds(call.request.queue)}
-        principals = self._around.locks.principals(queue) | waiting | {call.principal}
-        if len(principals) == 1:
+        return len(self._around.locks.principals(queue) | waiting | {call.principal})
+
+    def _room(self, call: WaitingLease, state: PartitionQueue, max_locks: int, shares: int) -> int:
+        """How many more locks of a partition this principal may have: principals have equal shares."""
+        if shares == 1:
             return max_locks
         leases = ((part.lease_id, part.count) for part in state.ranges if part.state is RangeState.LEASED)
-        held = self._around.locks.held_by(call.principal, queue, leases)
-        return max(1, max_locks // len(principals)) - held
+        held = self._around.locks.held_by(call.principal, call.request.queue, leases)
+        return max(1, max_locks // shares) - held
 
     def serve(self, queue: str, now: Moment) -> None:
         """Lease to the calls that wait, now or when the batch on its way is committed."""
         self._delays.pop(queue, None)
+        for kind in self._calls.kinds(queue):
+            if (call := self._calls.first(queue, kind)) is not None:
+                call.begin_again()
         if not self._around.is_busy():
             self._serve(queue, now)
             return
@@ -282,21 +337,28 @@ class Leasing:
             self._serve(queue, now)
 
     def _serve(self, queue: str, now: Moment) -> None:
-        """Lease to the calls that wait, the oldest first, as far as there are records."""
+        """Lease to the calls that wait, the oldest first, as far as there are records. After so many, or where a search
+        is under way, there is another turn."""
+        self._searching.pop(queue, None)
+        looked_at = 0
         for kind in self._calls.kinds(queue):
             for call in self._calls.waiting(queue, kind):
+                if looked_at >= MOST_LOOKED_AT:
+                    self._searching[queue] = now.ms
+                    return
                 try:
                     grant = self._lease_now(call, now)
                     if grant.is_held_back:
                         continue
                     if not grant.ranges:
-                        self._wait_for_delays(queue, kind.topics, now)
+                        self._wait_for_delays(queue, grant.sources, now)
                         self._ask(queue, kind.topics, now)
                         break
                 except MinilogError as error:
                     if not call.is_over:  # the end of the term has answered it
                         self._refuse(call, error)
                 else:
+                    looked_at += COST_OF_A_LEASE + sum(source.cost for source in grant.sources)
                     self._calls.over(call)
 
     def serve_all(self, now: Moment) -> None:
@@ -329,6 +391,8 @@ class Leasing:
             assert key.partition is not None
             if any(key.partition.topic_id in kind.topics for kind in self._calls.kinds(key.owner)):
                 self._ask_for(key, now)
+        for queue in list(self._searching):
+            self._serve(queue, now)  # others had their turns since
         for queue in [queue for queue, due_ms in self._delays.items() if due_ms <= now.ms]:
             self.serve(queue, now)
         if now.ms >= self._look_at_ms:
@@ -338,12 +402,20 @@ class Leasing:
 
     @property
     def next_tick_ms(self) -> float:
-        return min([self._calls.next_ms(), self._watches.next_ms(), self._look_at_ms, *self._delays.values()])
+        return min(
+            [
+                self._calls.next_ms(),
+                self._watches.next_ms(),
+                self._look_at_ms,
+                *self._delays.values(),
+                *self._searching.values(),
+            ]
+        )
 
-    def _wait_for_delays(self, queue: str, topics: Sequence[bytes], now: Moment) -> None:
+    def _wait_for_delays(self, queue: str, sources: Sequence[Source], now: Moment) -> None:
         """Note when the first record with a delay may be leased again."""
-        states = (self._view.partition(key) for key in self._view.keys(queue, topics))
-        ready = (part for state in states if state for part in state.ranges if part.state in _DELAYED)
+        waiting = (source.state.ranges for source in sources if source.tally.waiting_ranges)
+        ready = (part for ranges in waiting for part in ranges if part.state in _DELAYED)
         dues = [due_ms for part in ready if (due_ms := self.due_ms(part)) > now.ms]
         if dues:
             self._delays[queue] = min([*dues, self._delays.get(queue, math.inf)])

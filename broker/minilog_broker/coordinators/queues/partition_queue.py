@@ -59,7 +59,8 @@ class PartitionQueue:
 class Wanted(NamedTuple):
     """What a lease may take: `max_records` of those below `end`, while the locks stay within `max_locks`.
     `takes_dead`: the worker carries dead records to the dead-letter topic. `limit`: deliveries before a record is dead.
-    `taken`: records that the lease has from other partitions. `alone`: this record, and no other."""
+    `taken`: records that the lease has from other partitions. `alone`: this record, and no other. `has_waiting`:
+    whether the partition may have ready or dead ranges. `locks`: that it has; None: they are counted."""
 
     lease_id: int
     max_records: int
@@ -70,6 +71,8 @@ class Wanted(NamedTuple):
     limit: int = 1
     taken: int = 0
     alone: int | None = None
+    has_waiting: bool = True
+    locks: int | None = None
 
 
 class Leased(NamedTuple):
@@ -106,7 +109,7 @@ def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: fl
     most = wanted.taken + wanted.max_records if wanted.alone is None else 1  # of the whole lease
     count, taken, ranges = wanted.taken, list[Range](), list[Range]()
     more_ranges = MAX_RANGES - len(queue.ranges)
-    for current in queue.ranges:
+    for current in queue.ranges if wanted.has_waiting else ():
         is_dead = current.state is RangeState.DEAD
         shrunk = most if is_dead else min(most, most_together(current.delivery_count, wanted.limit))
         last = min(current.last, current.first + shrunk - count - 1, wanted.end - 1)
@@ -136,18 +139,20 @@ def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: fl
         if last < current.last:
             ranges.append(replace(current, first=last + 1))
             more_ranges -= 1
-    fresh = min(most - count, wanted.end - queue.next_offset, wanted.max_locks - queue.lock_count)
+    kept = list(joined(ranges)) if wanted.has_waiting else list(queue.ranges)
+    locks = queue.lock_count if wanted.locks is None else wanted.locks
+    fresh = min(most - count, wanted.end - queue.next_offset, wanted.max_locks - locks)
     next_offset = queue.next_offset
     if fresh > 0 and more_ranges > 0:
         part = Range(next_offset, next_offset + fresh - 1, RangeState.LEASED, 1, wanted.lease_id)
         taken.append(part)
-        ranges.append(part)
+        extend(kept, (part,))
         next_offset += fresh
         count += fresh
     if not taken:
         return Leased(queue, [], most - count)
     epoch = max(queue.leader_epoch, wanted.leader_epoch)
-    after = replace(queue, next_offset=next_offset, leader_epoch=epoch, ranges=tuple(joined(ranges)))
+    after = replace(queue, next_offset=next_offset, leader_epoch=epoch, ranges=tuple(kept))
     return Leased(after, list(joined(taken)), most - count)
 
 

@@ -12,7 +12,7 @@ in a transaction that moves the place.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.partition_queue import MAX_RANGES, PartitionQueue
 from minilog_broker.coordinators.queues.pieces import QueueKey
-from minilog_broker.coordinators.queues.ranges import Range, RangeState
+from minilog_broker.coordinators.queues.ranges import Range, RangeState, extend
 from minilog_broker.coordinators.queues.records import QueueChange, RedrivenTo
 from minilog_broker.coordinators.queues.view import QueueView
 from minilog_broker.coordinators.table import Change
@@ -44,24 +44,34 @@ class Redriven:
 
 def make_ready(queue: PartitionQueue, offsets: Iterable[int]) -> PartitionQueue:
     """These settled offsets are ready, as if they were never delivered. `settled_to` may go back (Q6)."""
-    again = (Range(offset, offset, RangeState.READY, 0, ready_at_ms=0.0) for offset in offsets)
-    return queue.with_ranges(sorted([*queue.ranges, *again], key=lambda part: part.first))
+    kept: list[Range] = []
+    done = 0
+    for offset in sorted(offsets):
+        at = bisect_left(queue.ranges, offset, done, key=_first_of)
+        extend(kept, queue.ranges[done:at])
+        extend(kept, (Range(offset, offset, RangeState.READY, 0, ready_at_ms=0.0),))
+        done = at
+    extend(kept, queue.ranges[done:])
+    return replace(queue, ranges=tuple(kept))
+
+
+def _first_of(part: Range) -> int:
+    return part.first
 
 
 class _Source:
-    """A partition with records of letters. `log_start`: as its leader has reported it."""
+    """A partition with records of letters. `log_start`: as its leader has reported it. `room`: for so many locks."""
 
-    def __init__(self, queue: PartitionQueue, log_start: int, max_locks: int) -> None:
+    def __init__(self, queue: PartitionQueue, log_start: int, room: int) -> None:
         self.queue, self._log_start = queue, log_start
-        self._room = min(max_locks - queue.lock_count, MAX_RANGES - len(queue.ranges))
-        self._firsts = [part.first for part in queue.ranges]
+        self._room = min(room, MAX_RANGES - len(queue.ranges))
         self.offsets: set[int] = set()
 
     def outcome(self, offset: int) -> queue_pb2.RedriveOutcome.ValueType:
         """Of a letter of the record at this offset."""
         if offset < self._log_start:
             return _GONE
-        at = bisect_right(self._firsts, offset) - 1
+        at = bisect_right(self.queue.ranges, offset, key=_first_of) - 1
         if at >= 0 and offset <= self.queue.ranges[at].last:
             return _NOT_YET if _is_being_carried(self.queue.ranges[at]) else _UNSETTLED
         if offset >= self.queue.next_offset or offset in self.offsets:
@@ -98,7 +108,9 @@ def redrive(view: QueueView, request: queue_pb2.RedriveRequest, log_start: Calla
         at = QueueKey(request.queue, PartitionKey.of(letter.partition_id))
         if at not in sources:
             state = view.partition(at)
-            sources[at] = None if state is None else _Source(state, log_start(at), max_locks)
+            sources[at] = (
+                None if state is None else _Source(state, log_start(at), max_locks - view.holdings.tally(at).locks)
+            )
         return sources[at]
 
     done = Redriven(max(place.next_offset, request.next_offset))

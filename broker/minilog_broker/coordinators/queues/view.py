@@ -5,12 +5,13 @@ The states of partitions stand beside the table, which has their pieces (pieces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from minilog.errors import InvalidRecordState, ResourceNotFound, UnknownTopicId
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2
-from minilog_broker.coordinators.queues.holdings import Holdings
+from minilog_broker.coordinators.queues.holdings import Holdings, Tally
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.pieces import QueueKey, assembled, changed_pieces, changed_ranges
 from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueTable, RedrivenTo, SettlingProducer
@@ -110,6 +111,10 @@ class QueueView:
         """The partitions of a queue that have a state."""
         return list(self._states.get(name, {}).items())
 
+    def tallies(self, name: str) -> list[Tally]:
+        """Of each partition of a queue that has a state."""
+        return [self.holdings.tally(key) for key in self._states.get(name, {})]
+
     def redriven(self, key: QueueKey) -> RedrivenTo:
         """How far the letters of a partition are redriven."""
         value = self._table.get(key)
@@ -135,6 +140,21 @@ class QueueView:
             for topic_id in topic_ids
             for number in range(self._partition_count(topic_id) or 0)
         ]
+
+    def partition_count(self, topic_ids: Iterable[bytes]) -> int:
+        """Of these topics together."""
+        return sum(self._partition_count(topic_id) or 0 for topic_id in topic_ids)
+
+    def keys_from(self, name: str, topic_ids: Sequence[bytes], turn: int) -> Iterator[QueueKey]:
+        """The same partitions, once around from a place on."""
+        count = self.partition_count(topic_ids)
+        begin = turn % max(1, count)
+        keys = (
+            QueueKey(name, PartitionKey(topic_id, number))
+            for topic_id in [*topic_ids, *topic_ids]
+            for number in range(self._partition_count(topic_id) or 0)
+        )
+        return islice(keys, begin, begin + count)
 
     def has_topic(self, topic_id: bytes) -> bool:
         return self._partition_count(topic_id) is not None

@@ -15,7 +15,9 @@ from minilog.v1 import queue_pb2
 
 @dataclass(slots=True, eq=False)
 class WaitingLease:
-    """A call, since when it is here, and until when it waits. `is_over`: it was answered, or its caller is gone."""
+    """A call, since when it is here, and until when it waits. `is_over`: it was answered, or its caller is gone.
+    `turn`: the place of the partition at which its search began. None: it searches for nothing now. `looked_at`: the
+    partitions that it has seen since."""
 
     ticket: object
     request: queue_pb2.LeaseRequest
@@ -23,10 +25,20 @@ class WaitingLease:
     deadline_ms: float
     principal: str = ""
     is_over: bool = False
+    turn: int | None = None
+    looked_at: int = 0
 
     @property
     def topics(self) -> tuple[bytes, ...]:
         return tuple(self.request.topic_ids)
+
+    def begin_again(self) -> None:
+        """Something has changed: a search under way goes once around from where it is."""
+        if self.turn is not None:
+            self.turn, self.looked_at = self.turn + self.looked_at, 0
+
+    def end_search(self) -> None:
+        self.turn, self.looked_at = None, 0
 
     @property
     def kind(self) -> CallKind:
