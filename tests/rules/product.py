@@ -41,6 +41,11 @@ SECTIONS = (
                 "as the same exists here",
             ),
             Rule("DOC.10", "each wrong rule has a mutant; each mutant names a rule"),
+            Rule(
+                "DOC.11",
+                "pages of users, help and messages have no word that docs/internals/words.md rules out. "
+                "ARCHITECTURE stays short. All documents name the version of the package",
+            ),
         ),
     ),
     Section(

@@ -13,6 +13,7 @@ import pytest
 from minilog import errors
 from minilog.v1 import common_pb2
 from minilog_broker import extras
+from tests.rules import proves
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GENERATED = "client/minilog/v1/"
@@ -138,6 +139,7 @@ def test_every_exception_has_a_code_of_the_wire() -> None:
     assert seen <= known
 
 
+@proves("DOC.11")
 def test_changelog_readme_and_all_that_names_a_version_name_that_of_the_package() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     shown = {

@@ -13,6 +13,9 @@ from minilog_broker.cli.app import tree
 from minilog_broker.server.metrics import names
 from tests import documents
 from tests.documents import ROOT
+from tests.rules import proves
+
+pytestmark = proves("DOC.11")
 
 MOST_WORDS = {"ARCHITECTURE.md": 4_500}  # somebody reads it in one sitting
 NOT_OURS = re.compile(
