@@ -103,6 +103,8 @@ def hunt(
     """Each mutant when it was found in so many seeds, or when all seeds are searched."""
     alive = [_Search(name, theme) for name in names]
     for seed in seeds:
+        if not alive:
+            return
         (true,) = run_each([(seed, None)], 1, theme)
         if true.failure:
             continue
