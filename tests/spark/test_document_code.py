@@ -211,19 +211,21 @@ def test_spark(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
     then: dict[str, Callable[[], object]] = {
         "late = pyspark_minilog.read(": lambda: equal(reader.names["late"].collect(), [("AA", 33)]),
         "accounts = pyspark_minilog.read(": lambda: equal(reader.names["accounts"].collect(), [(1, -5.0)]),
-        "pyspark_minilog.observe(": lambda: reader.names["observation"].stop(),
         '"/data/checkpoints/copies"': reader.finish_queries,
         "def write(": lambda: reader.names["write"](reader.spark.sql("SELECT 'again' AS value"), 0),
         "def split(": reader.finish_queries,
+        "pyspark_minilog.observe(": lambda: reader.names["observation"].stop(),
         "def in_a_thread(": lambda: in_a_thread(reader),
         'secured = {"bootstrap.servers"': lambda: equal(reader.names["flights"].columns[:2], ["key", "value"]),
     }
+    changes = {'spark, "flights", columns': 'spark, "typed-flights", columns'}
     ran = []
-    for block in reader.runs("docs/guides/spark.md", {'spark, "flights", columns': 'spark, "typed-flights", columns'}):
-        for beginning, step in then.items():
-            if beginning in block.code:
-                step()
-                ran.append(beginning)
+    for page in ("spark", "spark-reading", "spark-writing", "spark-operating"):
+        for block in reader.runs(f"docs/guides/{page}.md", changes):
+            for beginning, step in then.items():
+                if beginning in block.code:
+                    step()
+                    ran.append(beginning)
     assert ran == list(then)
     words = capfd.readouterr().out.replace(" ", "")
     assert "|late|1|" in words  # what the SQL shows

@@ -129,7 +129,7 @@ def in_a_thread(action: Callable[[], None]) -> BaseException | None:
 
 @proves("SPC.4")
 def test_a_python_thread_writes_once_its_session_is_the_active_one(kit: Kit) -> None:
-    """The remedy of docs/guides/spark.md; that it is needed is Spark's: the day it is not, this says so."""
+    """The remedy of docs/guides/spark-operating.md; that it is needed is Spark's: the day it is not, this says so."""
     topic = kit.topic()
     frame = numbers(kit, 3)
     refusal = in_a_thread(lambda: write(kit, frame, topic))
