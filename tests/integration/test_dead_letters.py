@@ -201,8 +201,15 @@ def test_letters_of_rows_are_redriven_to_their_rows(cluster: Cluster, admin: Adm
         consumer.flush()
         letters(cluster, name, 3)
         assert admin.redrive_queue(name) == Redriven(made_ready_count=3)
+        for message in settle_some(consumer, 3):
+            message.reject("still bad")
+        consumer.flush()
+        letters(cluster, name, 6)
+        admin.delete_records({TopicPartition(topic, 0): 3})
+        assert admin.redrive_queue(name) == Redriven(written_to={topic: 3})
         again = settle_again(consumer, 3)
     assert [json.loads(message.value or b"") for message in again.values()] == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert again.keys() == {(0, 3), (0, 4), (0, 5)}
 
 
 def settle_some(consumer: QueueConsumer, count: int) -> list[Message]:

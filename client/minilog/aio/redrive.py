@@ -12,6 +12,7 @@ the offsets, or in the transaction that writes new records. So no letter is redr
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -293,6 +294,10 @@ class Redrive:
         headers = [(name, content) for name, content in record.headers if name not in HEADER_NAMES]
         topic = await self._cluster.topic(origin.topic, self._cluster.deadline())
         partition = origin.key.partition if origin.key.partition < topic.partition_count else None
-        return await self._producer.send(
-            origin.topic, record.value, key=record.key, partition=partition, headers=headers
-        )
+        if topic.told_schemas is None:
+            return await self._producer.send(
+                origin.topic, record.value, key=record.key, partition=partition, headers=headers
+            )
+        # A row is in its letter as JSON. A column that JSON has no value for (a date, say) refuses it.
+        row = json.loads(record.value or b"null")
+        return await self._producer.send(origin.topic, row, partition=partition, headers=headers)
