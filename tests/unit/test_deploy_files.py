@@ -13,7 +13,8 @@ import pytest
 import typer
 
 from minilog_broker.cli import app
-from minilog_broker.server.config import BrokerConfig, load_config
+from minilog_broker.server.config import BrokerConfig
+from minilog_broker.server.config_layers import load_config
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -20,8 +20,9 @@ from minilog_broker.cli.common import (
 from minilog_broker.cli.examples import examples
 from minilog_broker.imports import uncollected, without
 from minilog_broker.server.addresses import check_plaintext
+from minilog_broker.server.broker_options import BrokerOptions, VoterAddress
 from minilog_broker.server.client_listeners import check_reachable
-from minilog_broker.server.config import BrokerOptions, VoterAddress, load_with_origins
+from minilog_broker.server.config_layers import load_with_origins
 from minilog_broker.server.console_options import LISTEN as CONSOLE_LISTEN
 from minilog_broker.stop_signal import ended_by_interrupt
 

@@ -28,7 +28,7 @@ from minilog_broker.cli.common import (
     print_table,
 )
 from minilog_broker.cli.examples import examples
-from minilog_broker.server.config import explain_config
+from minilog_broker.server.config_layers import explain_config
 
 app = typer.Typer(no_args_is_help=True)
 print_ = typer.Typer(no_args_is_help=True, help="Print the settings of a broker, or of a client.")

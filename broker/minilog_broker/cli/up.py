@@ -19,7 +19,7 @@ from minilog_broker.cli.common import (
 from minilog_broker.failure import CommandFailed
 from minilog_broker.local_cluster import PEER_PORT_DISTANCE, LocalCluster
 from minilog_broker.local_ports import HOST, check_ports_are_free, free_ports, port_trouble
-from minilog_broker.server.config import load_config
+from minilog_broker.server.config_layers import load_config
 from minilog_broker.stop_signal import StopSignal
 
 if TYPE_CHECKING:

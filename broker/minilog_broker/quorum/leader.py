@@ -48,7 +48,7 @@ from minilog_broker.replication.rules.divergence import (
     compare_position,
 )
 from minilog_broker.replication.sessions.session import ServedSession, SessionPartition, below_log_start, message_of
-from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Wait
+from minilog_broker.replication.sessions.source import Asker, Audience, PositionAnswer, Refuse, SendRuns, Wait
 
 _LOOK_PAUSE_MS = 1_000.0  # between two checks of our own copy: a follower that needs one waits so long
 
@@ -274,7 +274,7 @@ class QuorumLeader:
         """The metadata log has none."""
         return None
 
-    def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
+    def check_position(self, position: data_pb2.FetchPosition, session: Asker, now_ms: float) -> PositionAnswer:
         if position.leader_epoch < self.leader_epoch:
             text = f"quorum epoch {position.leader_epoch} is over, it is {self.leader_epoch}"
             return Refuse(FencedLeaderEpoch(text))

@@ -25,6 +25,7 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
 from minilog_broker.server.background.retention import WallClock
+from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.broker_steps import (
     Condition,
     Opened,
@@ -47,7 +48,6 @@ from minilog_broker.server.clients.partition_registrations import PartitionRegis
 from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.registration import registration_request, unsettled_replicas
 from minilog_broker.server.clients.stable_offsets import StableOffsets
-from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.controlled_shutdown import hand_over
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.log_directory import LogDirectory
@@ -127,7 +127,7 @@ class Broker:
         self._observer = observer
         self._runtime = runtime
         self._wall_clock = WallClock(runtime)
-        self._config: BrokerConfig = options.config
+        self._config = options.config
         self._running = RunningConfig(options.broker_id, options.config, options.origins)
         self._shutdown_timeout_ms = options.config.controlled_shutdown_timeout_ms
         self._client = common_pb2.ClientIdentity(client_id=f"broker-{options.broker_id}", client_version=CLIENT_VERSION)

@@ -11,31 +11,19 @@ The settings are Kafka's. Names become small letters, however they are typed. Pu
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from minilog.addresses import Address, address_text, parse_address
 from minilog.errors import InvalidConfig
 from minilog.security.protocols import SecurityProtocol
 from minilog_broker.server.addresses import check_advertised, check_plaintext
+from minilog_broker.server.config import BrokerConfig
+from minilog_broker.server.listener_texts import KEYSTORE, OVERRIDABLE, OVERRIDE_PREFIX, TRUSTSTORE
 
-if TYPE_CHECKING:
-    from minilog_broker.server.config import BrokerConfig
-
-OVERRIDE_PREFIX = "listener.name."
-KEYSTORE, TRUSTSTORE = "ssl.keystore.location", "ssl.truststore.location"
-OVERRIDABLE = (KEYSTORE, TRUSTSTORE)
-"""Settings with a value of its own for a named listener."""
-MOST_LISTENERS = 16
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ADVERTISED_ADDRESS = "advertised.address=HOST:PORT"
 _SECURED = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
-Named = tuple[tuple[str, Address], ...]
-Overrides = Mapping[tuple[str, str], str]
-"""By listener and setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,63 +45,6 @@ class ClientListener:
 
     def __str__(self) -> str:
         return f"listeners={self.name}://{address_text(self.address)}" if self.name else "--listen"
-
-
-def parse_name(text: str) -> str:
-    """The name of a listener. Raises ValueError for an invalid one."""
-    name = text.strip().lower()
-    if not _NAME.fullmatch(name):
-        raise ValueError(text)
-    return name
-
-
-def parse_named(text: str) -> Named:
-    """The listeners in `NAME://HOST:PORT,...`. Raises ValueError where the text is not valid, or has too many."""
-    listeners = []
-    for part in filter(None, (entry.strip() for entry in text.split(","))):
-        name, separator, address = part.partition("://")
-        if not separator:
-            raise ValueError(text)
-        listeners.append((parse_name(name), parse_address(address)))
-    if len(listeners) > MOST_LISTENERS:
-        raise ValueError(text)
-    return tuple(listeners)
-
-
-def tell_named(named: Named) -> str:
-    """The text of listeners, as users type it."""
-    return ",".join(f"{name}://{address_text(address)}" for name, address in named)
-
-
-def tell_protocols(protocols: Iterable[tuple[str, SecurityProtocol]]) -> str:
-    """The text of protocols, as users type it."""
-    return ",".join(f"{name}:{protocol.value}" for name, protocol in protocols)
-
-
-def parse_protocols(text: str) -> tuple[tuple[str, SecurityProtocol], ...]:
-    """The protocols in `NAME:PROTOCOL,...`. Raises ValueError where the text is not valid."""
-    protocols = []
-    for part in filter(None, (entry.strip() for entry in text.split(","))):
-        name, _, protocol = part.partition(":")
-        protocols.append((parse_name(name), SecurityProtocol(protocol.strip())))
-    return tuple(protocols)
-
-
-def override_name(overridden: tuple[str, str]) -> str:
-    """The name of a listener's setting, as users type it."""
-    listener, setting = overridden
-    return f"{OVERRIDE_PREFIX}{listener}.{setting}"
-
-
-def parse_override(setting: str) -> tuple[str, str] | None:
-    """The listener and the setting in `listener.name.NAME.SETTING`; None for another setting. Raises ValueError where
-    one of them is not valid."""
-    if not setting.startswith(OVERRIDE_PREFIX):
-        return None
-    name, _, overridden = setting.removeprefix(OVERRIDE_PREFIX).partition(".")
-    if overridden not in OVERRIDABLE:
-        raise ValueError(setting)
-    return parse_name(name), overridden
 
 
 def client_listeners(listen: Address | None, config: BrokerConfig) -> tuple[ClientListener, ...]:

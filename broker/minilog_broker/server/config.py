@@ -1,55 +1,40 @@
 """The settings of a broker: their names, their defaults and their valid values.
 
-Defaults < TOML file < environment (`MINILOG_` + upper case, dots as underscores) < `--set`. For a dynamic setting the
-metadata log comes before all of them (running_config.py). Users type the attribute names with dots for underscores
-(settings.md). The error of an unknown name offers the nearest one. The error of a bad value has the name, the value,
-its origin and the valid values. The settings of topics here are for new topics, which this broker makes as the
-controller: an existing topic has its own (controller/topic_config.py).
+config_layers.py reads them. Users type the attribute names with dots for underscores (settings.md). The error of an
+unknown name offers the nearest one. The error of a bad value has the name, the value, its origin and the valid values.
+The settings of topics here are for new topics, which this broker makes as the controller: an existing topic has its own
+(controller/topic_config.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import pathlib
 import re
-import tomllib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from minilog.addresses import Address, address_text, parse_address
-from minilog.config import config_names
-from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
+from minilog.effective import DEFAULT, EffectiveSetting, Origin, told_value
 from minilog.errors import InvalidConfig
 from minilog.record_batch.bounds import MAX_MESSAGE_BYTES
 from minilog.security.protocols import SecurityProtocol
-from minilog.versions import VersionRange
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_SEGMENT_BYTES
 from minilog_broker.coordinators.groups.assignors import ASSIGNORS
-from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.printable import shortened
 from minilog_broker.quorum.settings import SNAPSHOT_BYTES
 from minilog_broker.replication.partition_state import MAX_INT64
 from minilog_broker.security import https_url
 from minilog_broker.security.https_url import HttpsUrl
-from minilog_broker.server.client_listeners import (
-    OVERRIDABLE,
-    OVERRIDE_PREFIX,
-    ClientListener,
+from minilog_broker.server.listener_texts import (
     Overrides,
-    check_security,
-    client_listeners,
     override_name,
     parse_named,
-    parse_override,
     parse_protocols,
     tell_named,
     tell_protocols,
 )
-from minilog_broker.server.console_options import ConsoleOptions, check_console, console_options
 
-ENVIRONMENT_PREFIX = "MINILOG_"
-_VARIABLE = "environment variable "
 _DAY_MS = 24 * 60 * 60 * 1000
 _MOST_TIMEOUT_MS = 2**31 - 1
 _MOST_TOKEN_MS = 10 * 365 * _DAY_MS  # no token has a longer life
@@ -323,45 +308,6 @@ class BrokerConfig:
         return host, port + self.stream_port_offset
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class VoterAddress:
-    """One voter of the metadata quorum, as `--voters` names it."""
-
-    id: int
-    host: str
-    port: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerOptions:
-    """The options of one broker process."""
-
-    broker_id: int
-    listen: Address | None
-    """The address for clients, and for brokers without a listener of their own; None: `listeners` has the addresses."""
-    data_dir: pathlib.Path
-    voters: tuple[VoterAddress, ...]
-    """1, 3 or 5 brokers, whose majority agrees on metadata."""
-    rack: str | None = None
-    host_label: str | None = None
-    """The host of the broker, which other brokers may share; None where it is not given."""
-    http: tuple[str, int] | None = None
-    """The address of health and metrics; None: without."""
-    config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
-    origins: Mapping[str, Origin] = dataclasses.field(default_factory=dict)
-    """The origin of each setting that is not a default, for people."""
-    levels: VersionRange = SUPPORTED_LEVELS
-    """The levels that this broker can read and write. Tests make another version of it by another range."""
-
-    def client_listeners(self) -> tuple[ClientListener, ...]:
-        """All listeners of clients, that of `listen` first. Raises InvalidConfig where there is none."""
-        return client_listeners(self.listen, self.config)
-
-    def console(self) -> ConsoleOptions | None:
-        """The console that this broker serves, None where it serves none. Raises InvalidConfig."""
-        return console_options(self.listen, self.config)
-
-
 _KINDS: dict[str, _Kind] = {
     field.name.replace("_", "."): field.metadata["kind"]
     for field in dataclasses.fields(BrokerConfig)
@@ -387,24 +333,6 @@ def unknown_name(name: str, names: Iterable[str], where: str) -> InvalidConfig:
     return InvalidConfig(f"unknown setting {shortened(name)} ({where}): {offer}")
 
 
-def load_config(
-    file: pathlib.Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    overrides: Mapping[str, str] | None = None,
-) -> BrokerConfig:
-    """The configuration from its four layers. InvalidConfig names the key, the value and the valid values."""
-    return load_with_origins(file, environment, overrides)[0]
-
-
-def explain_config(
-    file: pathlib.Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    overrides: Mapping[str, str] | None = None,
-) -> list[EffectiveSetting]:
-    """Each effective setting, with its layer. Raises as load_config does."""
-    return effective_settings(*load_with_origins(file, environment, overrides))
-
-
 def effective_settings(config: BrokerConfig, origins: Mapping[str, Origin]) -> list[EffectiveSetting]:
     """Each effective setting with its origin: that in `origins`, else a default."""
     settings = []
@@ -418,41 +346,6 @@ def effective_settings(config: BrokerConfig, origins: Mapping[str, Origin]) -> l
     return settings
 
 
-def load_with_origins(
-    file: pathlib.Path | None, environment: Mapping[str, str] | None, overrides: Mapping[str, str] | None
-) -> tuple[BrokerConfig, dict[str, Origin]]:
-    """The configuration as load_config reads it, and the origin of each setting that is not a default."""
-    values: dict[str, Any] = {}
-    overrides_of_listeners: dict[tuple[str, str], str] = {}
-    origins: dict[str, Origin] = {}
-    layers = (
-        (Source.FILE, _from_file(file) if file is not None else ()),
-        (Source.ENVIRONMENT, _from_environment(environment or {})),
-        (Source.OPTION, ((name, text, "-c") for name, text in (overrides or {}).items())),
-    )
-    for source, layer in layers:
-        for name, text, where in layer:
-            origin = Origin(source, where.removeprefix(_VARIABLE))
-            if (listener := _of_listener(name, where)) is not None:
-                overrides_of_listeners[listener] = text.strip()
-                origins[override_name(listener)] = origin
-            else:
-                values[name.replace(".", "_")] = parse_setting(name, text, where)
-                origins[name] = origin
-    config = BrokerConfig(**values, listener_overrides=overrides_of_listeners)
-    _check_together(config, values)
-    return config, origins
-
-
-def _of_listener(name: str, where: str) -> tuple[str, str] | None:
-    """The listener and its setting; None for a setting of the broker. Raises InvalidConfig."""
-    try:
-        return parse_override(name)
-    except ValueError:
-        names = [f"{OVERRIDE_PREFIX}NAME.{setting}" for setting in OVERRIDABLE]
-        raise InvalidConfig(f"unknown setting {name} ({where}): a listener has {' and '.join(names)}") from None
-
-
 def parse_setting(name: str, text: str, where: str) -> Any:
     """The value of a setting from its text. Raises InvalidConfig."""
     kind = _KINDS.get(name)
@@ -463,82 +356,3 @@ def parse_setting(name: str, text: str, where: str) -> Any:
     except ValueError:
         assignment = f"{name}={shortened(text)}" if kind.is_shown else name
         raise InvalidConfig(f"{assignment} ({where}) is not valid: expected {kind.expected}") from None
-
-
-def _from_file(file: pathlib.Path) -> Iterator[tuple[str, str, str]]:
-    try:
-        with file.open("rb") as stream:
-            document = tomllib.load(stream)
-    except OSError as error:
-        raise InvalidConfig(f"the configuration file {file} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"the configuration file {file} is not TOML: {error}") from None
-    for name, value in _flatten(document, ""):
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        yield name, text, str(file)
-
-
-def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """The names and values of a table. TOML reads `segment.bytes = 1` as a table in a table: the name is the path
-    through them."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for variable in sorted(environment):
-        if not variable.startswith(ENVIRONMENT_PREFIX):
-            continue
-        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
-        # Names of clients' settings are not for a broker.
-        if name in _KINDS or name not in config_names():
-            yield name, environment[variable], _VARIABLE + variable
-
-
-def _check_together(config: BrokerConfig, given: Container[str]) -> None:
-    """Check values against each other. `given`: the attributes that some layer has set."""
-    if config.broker_session_timeout_ms <= config.broker_heartbeat_interval_ms:
-        raise InvalidConfig(
-            f"broker.session.timeout.ms={config.broker_session_timeout_ms} is not valid: expected more than "
-            f"broker.heartbeat.interval.ms, which is {config.broker_heartbeat_interval_ms}"
-        )
-    if config.transaction_timeout_ms > config.transaction_max_timeout_ms:
-        raise InvalidConfig(
-            f"transaction.timeout.ms={config.transaction_timeout_ms} is not valid: expected at most "
-            f"transaction.max.timeout.ms, which is {config.transaction_max_timeout_ms}"
-        )
-    if config.group_consumer_session_timeout_ms < 3 * config.group_consumer_heartbeat_interval_ms:
-        raise InvalidConfig(
-            f"group.consumer.session.timeout.ms={config.group_consumer_session_timeout_ms} is not valid: expected at "
-            "least three times group.consumer.heartbeat.interval.ms, which is "
-            f"{config.group_consumer_heartbeat_interval_ms}"
-        )
-    check_security(config)
-    check_console(config)
-    _check_keys_of_tokens(config)
-    factor = config.default_replication_factor
-    if factor is not None and "min_insync_replicas" in given and config.min_insync_replicas > factor:
-        raise InvalidConfig(
-            f"min.insync.replicas={config.min_insync_replicas} is not valid: expected at most "
-            f"default.replication.factor, which is {factor}"
-        )
-
-
-def _check_keys_of_tokens(config: BrokerConfig) -> None:
-    """Check that the keys come from one place. Raises InvalidConfig."""
-    endpoint = "sasl.oauthbearer.jwks.endpoint"
-    if config.sasl_oauthbearer_jwks_file and config.sasl_oauthbearer_jwks_endpoint_url:
-        raise InvalidConfig(f"sasl.oauthbearer.jwks.file and {endpoint}.url are both given: keep one of them")
-    truststore = config.sasl_oauthbearer_jwks_endpoint_ssl_truststore_location
-    if truststore and not config.sasl_oauthbearer_jwks_endpoint_url:
-        raise InvalidConfig(f"{endpoint}.ssl.truststore.location is given, and {endpoint}.url is not")
-    least_ms = config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms
-    most_ms = config.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms
-    if most_ms < least_ms:
-        raise InvalidConfig(
-            f"{endpoint}.retry.backoff.max.ms={most_ms} is not valid: expected at least {endpoint}.retry.backoff.ms, "
-            f"which is {least_ms}"
-        )

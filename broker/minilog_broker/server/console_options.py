@@ -12,16 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from minilog.addresses import Address, address_text, is_loopback, parse_address
 from minilog.errors import InvalidConfig
 from minilog.security.protocols import SecurityProtocol
 from minilog_broker.server.addresses import check_browsers
 from minilog_broker.server.client_listeners import ClientListener, client_listeners, file_settings
-
-if TYPE_CHECKING:
-    from minilog_broker.server.config import BrokerConfig
+from minilog_broker.server.config import BrokerConfig
 
 LISTEN, KEYSTORE = "console.listen", "console.ssl.keystore.location"
 TRUSTSTORE = "console.ssl.truststore.location"

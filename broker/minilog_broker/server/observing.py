@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from minilog_broker.server.config import BrokerOptions
+from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.health import ConsoleCondition, Look
 from minilog_broker.server.metrics.broker_parts import Parts
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from minilog.aio.consumer_shell import ITERATION_S, POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
+from minilog.aio.first_records import offsets_for_times
 from minilog.config import parse_consumer_config
 from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode_all, records
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
@@ -115,7 +116,7 @@ class Consumer:
         return await self._shell.ends_of_logs(partitions, "latest")
 
     async def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        return await self._shell.offsets_for_times(timestamps)
+        return await offsets_for_times(self._shell.cluster, timestamps)
 
     async def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
         return await self._shell.lag(partitions)

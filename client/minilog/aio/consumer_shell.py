@@ -25,7 +25,6 @@ from minilog.consumer.decode import DecodeOutcome
 from minilog.consumer.handing import Polls
 from minilog.consumer.partition import FetchedRun
 from minilog.consumer.refusals import ALL, Refusals
-from minilog.consumer.requests import name_of
 from minilog.consumer.row_selection import RowSelection
 from minilog.consumer.subscription import Topics
 from minilog.errors import AuthenticationFailed, Closed, InvalidArgument, MinilogError, OffsetNotAvailable
@@ -398,14 +397,6 @@ class ConsumerShell:
         offsets = await list_offsets(self.cluster, dict.fromkeys(partitions, where))
         return {partition: offset for partition, offset in offsets.items() if offset is not None}  # each has one
 
-    async def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The offsets of the first records at or after times. Consumer.offsets_for_times has the meaning."""
-        for partition, timestamp in timestamps.items():
-            _check_time(partition, timestamp)
-        from minilog.aio.first_records import offsets_for_times  # that module reads with a consumer of its own
-
-        return await offsets_for_times(self.cluster, timestamps)
-
     async def lag(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int | None]:
         """The number of offsets to the end of the readable records. Consumer.lag has the meaning."""
         self.settle()
@@ -471,11 +462,6 @@ class ConsumerShell:
                         self._refusals.refused(ALL, error, now_ms())
                         self._arrived.set()
                 self._wake.set()
-
-
-def _check_time(partition: TopicPartition, timestamp: object) -> None:
-    if not isinstance(timestamp, int):
-        raise InvalidArgument(f"{timestamp!r} for {name_of(partition)} is no time: give milliseconds since 1970")
 
 
 def is_an_answer(taken: list[FetchedRun], outcome: DecodeOutcome, *, is_late: bool) -> bool:

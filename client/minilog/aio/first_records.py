@@ -18,7 +18,7 @@ from minilog.client_config import ClientConfig
 from minilog.consumer.decode import decode_all, timestamps_of
 from minilog.consumer.requests import name_of
 from minilog.consumer.row_selection import RowSelection
-from minilog.errors import OffsetNotAvailable, OffsetOutOfRange, TimedOut
+from minilog.errors import InvalidArgument, OffsetNotAvailable, OffsetOutOfRange, TimedOut
 from minilog.net.lookups import list_offsets
 from minilog.net.network_client import NetworkClient
 from minilog.types import TopicPartition
@@ -32,6 +32,8 @@ async def offsets_for_times(
     """The offset of the first record at or after the time, for each partition. None if all records are older.
 
     If that record is not readable yet, the offset is the end of the readable records. Raises MinilogError."""
+    for partition, timestamp in timestamps_ms.items():
+        _check_time(partition, timestamp)
     batches = await list_offsets(cluster, timestamps_ms)
     ends = await list_offsets(cluster, dict.fromkeys(timestamps_ms, "latest"))
     offsets = {partition: None if first is None else ends[partition] for partition, first in batches.items()}
@@ -41,6 +43,11 @@ async def offsets_for_times(
         if first is not None and (end := ends[partition]) is not None and first < end
     ]
     return {**offsets, **await _first_records(cluster, wanted, timestamps_ms)} if wanted else offsets
+
+
+def _check_time(partition: TopicPartition, timestamp: object) -> None:
+    if not isinstance(timestamp, int):
+        raise InvalidArgument(f"{timestamp!r} for {name_of(partition)} is no time: give milliseconds since 1970")
 
 
 async def _first_records(

@@ -17,7 +17,8 @@ from minilog.net.running_time import RunningTime, running_within
 from minilog.net.stream_connection import ConnectionEnded, StreamConnection
 from minilog.net.stream_frames import Frame, FrameKind
 from minilog.stream_messages import Framing, StreamMessage, StreamMethod
-from minilog.tracing import StreamSpans, process_tracing
+from minilog.tracing import process_tracing
+from minilog.tracing.interfaces import StreamSpans
 from minilog.v1 import common_pb2, stream_pb2
 from minilog.versions import PROTOCOL
 

@@ -269,7 +269,7 @@ class Accumulator:
                     self._close(self._queues[key][-1])  # earlier records go first
                 batch = self._new_batch(topic, key, now_ms)
                 batch.columns = columns
-                batch.completion = PartCompletion(batch, gathering, index)
+                batch.completion = PartCompletion(gathering, index, batch.topic, partition, batch.record_count)
                 batch.size_bytes = batch.charged_bytes = size
                 self._used_bytes += size
                 self._enqueue(batch)

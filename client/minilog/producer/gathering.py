@@ -14,13 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import InvalidStateError
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from minilog.errors import MinilogError, UnknownOutcome
 from minilog.types import BatchMetadata
-
-if TYPE_CHECKING:
-    from minilog.producer.batch import Batch
 
 _MOST_PLACES = 20  # that one error names: a batch may have thousands of parts
 
@@ -119,9 +116,9 @@ class PartCompletion:
 
     __slots__ = ("_gathering", "_index", "_partition", "_record_count", "_topic")
 
-    def __init__(self, batch: Batch, gathering: Gathering, index: int) -> None:
+    def __init__(self, gathering: Gathering, index: int, topic: str, partition: int, record_count: int) -> None:
         self._gathering, self._index = gathering, index
-        self._topic, self._partition, self._record_count = batch.topic, batch.key.partition, batch.record_count
+        self._topic, self._partition, self._record_count = topic, partition, record_count
 
     def is_of(self, gathering: object) -> bool:
         return self._gathering is gathering

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from minilog.aio.consumer_shell import ITERATION_S, POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
+from minilog.aio.first_records import offsets_for_times
 from minilog.config import parse_consumer_config
 from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode_all, records
 from minilog.consumer.partition import FetchedRun
@@ -192,7 +193,7 @@ class Consumer:
     def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record of each partition at or after its time, in milliseconds since 1970. None if
         all records are older. Raises InvalidArgument for a value that is no time, UnknownTopicOrPartition, TimedOut."""
-        return self._loop.run(self._shell.offsets_for_times(dict(timestamps)))
+        return self._loop.run(offsets_for_times(self._shell.cluster, dict(timestamps)))
 
     def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
         """The number of offsets from the position to the end of the readable records, as the leader knows it now. None

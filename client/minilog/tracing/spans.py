@@ -39,7 +39,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from minilog.stream_messages import PRODUCE, StreamMessage, StreamMethod
-from minilog.tracing import Metadata, StreamSpans
+from minilog.tracing.interfaces import Metadata, StreamSpans
 from minilog.v1 import common_pb2
 
 MOST_OPEN = 10_000  # open spans of one stream; further batches have no span

@@ -21,7 +21,9 @@ from minilog.errors import MinilogError, UnsupportedVersion
 from minilog_broker.failure import CommandFailed
 from minilog_broker.levels import FIRST_LEVEL, SUPPORTED_LEVELS
 from minilog_broker.server.broker import Broker
-from minilog_broker.server.config import BrokerConfig, BrokerOptions, VoterAddress, load_config
+from minilog_broker.server.broker_options import BrokerOptions, VoterAddress
+from minilog_broker.server.config import BrokerConfig
+from minilog_broker.server.config_layers import load_config
 from tests.simulation.machines.identities import Identities
 from tests.simulation.machines.loop import Process, VirtualLoop
 from tests.simulation.machines.machine import SimulatedMachine

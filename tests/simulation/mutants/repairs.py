@@ -30,7 +30,7 @@ from minilog_broker.replication.partition_state import PartitionState, TopicConf
 from minilog_broker.replication.replica import Replica
 from minilog_broker.replication.rules.in_sync import FollowerView, LogEndMarks, Progress
 from minilog_broker.replication.sessions import session
-from minilog_broker.server.config import BrokerOptions
+from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
 from minilog_broker.server.shells.controller_shell import default_topic_config
 from minilog_broker.server.shells.quorum_shell import QuorumShell

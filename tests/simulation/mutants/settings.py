@@ -15,7 +15,7 @@ from minilog_broker.replication.leader.isr_state import IsrState
 from minilog_broker.replication.partition_state import PartitionState, TopicConfig
 from minilog_broker.replication.rules import fencing
 from minilog_broker.server.broker import Broker
-from minilog_broker.server.config import BrokerOptions
+from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.running_config import Kept, RunningConfig
 from minilog_broker.server.shells.controller_shell import default_topic_config
 from tests.rules import Patches

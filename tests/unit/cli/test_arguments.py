@@ -31,7 +31,7 @@ from minilog_broker.cli.queue import queue_document
 from minilog_broker.cli.topic import topic_document
 from minilog_broker.cli.transaction import transaction_document
 from minilog_broker.failure import CommandFailed
-from minilog_broker.server.config import VoterAddress
+from minilog_broker.server.broker_options import VoterAddress
 from tests.programs import unboxed
 
 LOCAL = ("broker", "--id", "1", "--listen", "127.0.0.1:9092", "--data-dir", "d", "--voters", "1@h:1")

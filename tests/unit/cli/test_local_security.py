@@ -10,7 +10,7 @@ import pytest
 from minilog_broker.cli import app
 from minilog_broker.local_cluster import LocalCluster
 from minilog_broker.local_security import open_security
-from minilog_broker.server.config import load_config
+from minilog_broker.server.config_layers import load_config
 
 
 class TestLocalClusters:

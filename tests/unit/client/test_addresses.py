@@ -7,7 +7,7 @@ import pytest
 from minilog.addresses import address_text, parse_address
 from minilog.config import parse_config
 from minilog.errors import InvalidConfig
-from minilog_broker.server.client_listeners import parse_named
+from minilog_broker.server.listener_texts import parse_named
 
 
 @pytest.mark.parametrize(

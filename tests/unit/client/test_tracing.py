@@ -328,7 +328,7 @@ class TestWhenItIsOn:
         )
         said = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         ended = subprocess.run([sys.executable, "-c", look], env=said, capture_output=True, text=True, check=True)
-        assert ended.stdout == "[]\n"
+        assert ended.stdout == "['minilog.tracing.interfaces']\n"
 
 
 MESSAGES = 500

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from minilog_broker.cli.app import tree
-from minilog_broker.server.config import load_config
+from minilog_broker.server.config_layers import load_config
 from tests import documents
 from tests.documents import ROOT, Block
 from tests.rules import proves

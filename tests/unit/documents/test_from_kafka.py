@@ -10,7 +10,8 @@ import pytest
 from minilog.config import config_names
 from minilog.errors import InvalidConfig
 from minilog_broker.controller.topic_config import TOPIC_CONFIG_NAMES
-from minilog_broker.server.config import load_config, setting_names
+from minilog_broker.server.config import setting_names
+from minilog_broker.server.config_layers import load_config
 from tests.rules import proves
 
 pytestmark = proves("DOC.9")

@@ -10,7 +10,7 @@ import pytest
 
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.broker import Broker
-from minilog_broker.server.config import BrokerOptions, VoterAddress
+from minilog_broker.server.broker_options import BrokerOptions, VoterAddress
 from minilog_broker.server.system_runtime import SYSTEM_BROKER_RUNTIME
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem

@@ -17,14 +17,9 @@ from minilog_broker.controller.image import BrokerRegistration
 from minilog_broker.controller.ledger import NOTHING_REPORTED
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import SECURITY_LEVEL
-from minilog_broker.server.client_listeners import (
-    ClientListener,
-    check_reachable,
-    client_listeners,
-    file_settings,
-    parse_named,
-)
-from minilog_broker.server.config import load_config
+from minilog_broker.server.client_listeners import ClientListener, check_reachable, client_listeners, file_settings
+from minilog_broker.server.config_layers import load_config
+from minilog_broker.server.listener_texts import parse_named
 from minilog_broker.server.services.metadata_service import tell_brokers
 from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.rules import proves

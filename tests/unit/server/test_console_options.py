@@ -8,7 +8,7 @@ import pytest
 
 from minilog.addresses import Address, host_of
 from minilog.errors import InvalidConfig
-from minilog_broker.server.config import load_config
+from minilog_broker.server.config_layers import load_config
 from minilog_broker.server.console_options import ConsoleOptions, console_options
 from minilog_broker.server.console_process import LONG_LIFE_S, LONGEST_PAUSE_S, PAUSE_S, Pauses, console_command
 from minilog_broker.server.health import ConsoleCondition

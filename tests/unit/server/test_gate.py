@@ -21,7 +21,8 @@ from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.sessions import MOST_OF_ONE_USER, MOST_SESSIONS, SESSION_BYTES, Sessions
-from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
+from minilog_broker.server.broker_options import BrokerOptions, VoterAddress
+from minilog_broker.server.config_layers import load_config
 from minilog_broker.server.ingress.arrival import arrival_of
 from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.client_gate import ClientGate

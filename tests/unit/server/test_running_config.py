@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from minilog.effective import Origin, Source
 from minilog.errors import InvalidConfig
 from minilog_broker.controller.image import ALL_BROKERS
-from minilog_broker.server.config import DYNAMIC_NAMES, BrokerConfig, load_with_origins, setting_names
+from minilog_broker.server.config import DYNAMIC_NAMES, BrokerConfig, setting_names
+from minilog_broker.server.config_layers import load_with_origins
 from minilog_broker.server.running_config import Kept, RunningConfig, check_dynamic
 from tests.rules import proves
 

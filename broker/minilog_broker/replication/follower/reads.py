@@ -35,8 +35,16 @@ from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2
 from minilog_broker.replication.follower.partition import FollowerPartition
 from minilog_broker.replication.replica_log import LogOffsets
-from minilog_broker.replication.sessions.session import ServedSession, SessionPartition, SubscriptionState
-from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Wait, readable_end
+from minilog_broker.replication.sessions.session import SessionPartition, SubscriptionState
+from minilog_broker.replication.sessions.source import (
+    Asker,
+    Audience,
+    PositionAnswer,
+    Refuse,
+    SendRuns,
+    Wait,
+    readable_end,
+)
 
 
 class FollowerReads:
@@ -100,7 +108,7 @@ class FollowerReads:
     def schemas(self) -> TopicSchemas | None:
         return self._schemas()
 
-    def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
+    def check_position(self, position: data_pb2.FetchPosition, session: Asker, now_ms: float) -> PositionAnswer:
         """Check a consumer's position: leader epoch, log start, and the record before it if this log has it."""
         self._follower.reader_came()
         epoch = self.leader_epoch

@@ -46,7 +46,15 @@ from minilog_broker.replication.rules.divergence import LeaderEpochs
 from minilog_broker.replication.rules.fencing import check_epoch, check_session, cut_off, is_cut_off
 from minilog_broker.replication.rules.in_sync import Progress
 from minilog_broker.replication.sessions.session import ServedSession, SessionPartition
-from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Wait, readable_end
+from minilog_broker.replication.sessions.source import (
+    Asker,
+    Audience,
+    PositionAnswer,
+    Refuse,
+    SendRuns,
+    Wait,
+    readable_end,
+)
 from minilog_broker.replication.stable_offsets import Known, StableOffset, stable_offset
 from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.find_ends import FoundEnd
@@ -395,7 +403,7 @@ class LeaderPartition:
 
     # -- questions of sessions (session.Source)
 
-    def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
+    def check_position(self, position: data_pb2.FetchPosition, session: Asker, now_ms: float) -> PositionAnswer:
         """Check a position, in this order: leader epoch, log start, divergence, end."""
         try:
             if session.audience is Audience.FOLLOWER or position.leader_epoch >= 0:
@@ -408,9 +416,9 @@ class LeaderPartition:
             return Wait()
         if session.audience is Audience.FOLLOWER:
             return self._check_follower(position, session)
-        return self._check_consumer(position, session.subscriptions[self.key].asked_ms)
+        return self._check_consumer(position, session.asked_ms(self.key))
 
-    def _check_follower(self, position: data_pb2.FetchPosition, session: ServedSession) -> PositionAnswer:
+    def _check_follower(self, position: data_pb2.FetchPosition, session: Asker) -> PositionAnswer:
         view = self.in_sync.views.get(session.broker_id)
         if view is None:
             return Wait(

@@ -271,6 +271,10 @@ class ServedSession:
         self._withdraw(subscription.key)
         self._add_news(subscription, now_ms)
 
+    def asked_ms(self, key: PartitionKey) -> float:
+        """When the position of a partition came."""
+        return self.subscriptions[key].asked_ms
+
     def _judge(self, subscription: SessionPartition, now_ms: float) -> None:
         # Old news must not answer this position: without an error the reader would take it as accepted.
         self._withdraw(subscription.key)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from minilog.errors import MinilogError
+from minilog.partition_key import PartitionKey
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2
 from minilog_broker.replication.replica_log import LogOffsets, ReplicaLog
 from minilog_broker.replication.rules.divergence import Diverged
-
-if TYPE_CHECKING:
-    from minilog_broker.replication.sessions.session import ServedSession
 
 
 class Audience(enum.Enum):
@@ -63,6 +61,23 @@ class Refuse:
 PositionAnswer: TypeAlias = SendRuns | Wait | Refuse | Diverged
 
 
+class Asker(Protocol):
+    """The session whose position is checked, as far as a source looks at it."""
+
+    @property
+    def audience(self) -> Audience: ...
+
+    @property
+    def broker_id(self) -> int:
+        """The follower. -1 for consumers."""
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+    def asked_ms(self, key: PartitionKey) -> float:
+        """When the position of a partition came."""
+
+
 class Source(Protocol):
     """The source that a session sends from, in one leader epoch: a leader of data or of the metadata log. For consumers
     also a follower (follower/reads.py)."""
@@ -74,7 +89,7 @@ class Source(Protocol):
     def schemas(self) -> TopicSchemas | None:
         """The topic's schemas that this broker knows. None for a topic without a schema."""
 
-    def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
+    def check_position(self, position: data_pb2.FetchPosition, session: Asker, now_ms: float) -> PositionAnswer:
         """Check a position. The source notes whether a follower's position is accepted or diverges."""
 
     def readable_end(self, audience: Audience) -> int:

@@ -6,7 +6,8 @@ from minilog.addresses import Address, parse_address
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, peer_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding
-from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.broker_options import BrokerOptions
+from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log

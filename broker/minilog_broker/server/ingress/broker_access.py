@@ -34,8 +34,9 @@ from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.server_mechanism import ServerMechanism
 from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.client_listeners import ClientListener, file_settings
-from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.ingress.client_gate import ClientGate
 from minilog_broker.server.ingress.gate import OpenGate, PeerGate
 from minilog_broker.server.ingress.port import Listener, Service

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from minilog.record_batch.header import Buffer
 from minilog.security.quota_keys import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_RATE
 from minilog.stream_messages import FETCH, MEMBER, PRODUCE
-from minilog.tracing import StreamSpans
+from minilog.tracing.interfaces import StreamSpans
 from minilog_broker.server.access.caller import Caller, has_quotas
 from minilog_broker.server.ingress.traffic import Flow, Traffic
 from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver

@@ -13,7 +13,8 @@ from google.protobuf.message import Message
 from minilog.errors import MinilogError
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import STREAM_METHODS
-from minilog.tracing import Tracing, process_tracing
+from minilog.tracing import process_tracing
+from minilog.tracing.interfaces import Tracing
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.costs import Cost
 from minilog_broker.server.access.table import ROWS

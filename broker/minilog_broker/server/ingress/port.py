@@ -18,7 +18,8 @@ from typing import Any
 from minilog.addresses import Address, address_text
 from minilog_broker.failure import CommandFailed
 from minilog_broker.security.audit import Audit
-from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.broker_options import BrokerOptions
+from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.ingress.admission import Admission
 from minilog_broker.server.ingress.budget import Budget
 from minilog_broker.server.ingress.connections import ConnectionLimits, Connections

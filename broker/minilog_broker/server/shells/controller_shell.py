@@ -25,7 +25,8 @@ from minilog_broker.controller.controller_effects import (
 from minilog_broker.controller.delegation_tokens import TokenSettings
 from minilog_broker.controller.ledger import Reported
 from minilog_broker.replication.partition_state import TopicConfig
-from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.broker_options import BrokerOptions
+from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.running_config import check_dynamic
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer

@@ -33,11 +33,12 @@ from minilog_broker.quorum.voters import Voter, VoterKey, VoterSet
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
 from minilog_broker.server.clients.registration import own_peer_address
 from minilog_broker.server.clients.snapshot_transfer import newest_snapshot, pieces, receive_snapshot
-from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.metadata_log import MetadataLogDisk
 from minilog_broker.server.disk.reader_threads import METADATA_READERS, DiskRead
