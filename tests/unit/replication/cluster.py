@@ -31,7 +31,7 @@ from minilog_broker.replication.replica_effects import (
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.storage.markers import CoordinatorEpoch
 from tests.unit.replication.broker import KEY, NOW_US, TOPIC_ID, BrokerOfCores, Link, batch
-from tests.unit.replication.controller import InstantController
+from tests.world.controller import InstantController
 
 __all__ = ["KEY", "NOW_US", "TOPIC_ID", "BrokerOfCores", "Link", "ReplicaCluster", "batch", "count_effects", "runs_of"]
 
@@ -71,7 +71,7 @@ class ReplicaCluster:
         self.now_ms = 1_000.0
         self.settings = settings or quick_settings()
         self.config = TopicConfig(min_in_sync, 8 << 20, 1 << 30, 1 << 40, flush_on_append, -1, -1, False)
-        self.controller = InstantController(min_in_sync)
+        self.controller = InstantController(self.config)
         self.cut: set[tuple[int, int]] = set()  # (follower, leader) that cannot reach each other
         self.on_answer: Callable[[BrokerOfCores, AnswerProduce], None] | None = None
         self.late: set[tuple[int, int]] = set()  # (follower, leader) between whom nothing arrives yet, and all is kept

@@ -236,7 +236,7 @@ class ReplicationHistory:
     def _unfence(self, broker_id: int) -> None:
         self.cluster.controller.change_life(broker_id)
         self.cluster.controller.elect_missing()
-        self.cluster.controller._commit(KEY)
+        self.cluster.controller.commit(KEY)
 
     def heal(self) -> None:
         """The liveness phase: faults end, and V19 must come true."""

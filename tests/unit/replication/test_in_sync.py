@@ -331,7 +331,7 @@ def test_repeated_metadata_of_the_same_epoch_resets_nothing() -> None:
     cluster.produce(1)
     cluster.settle()
     before = {b: replace(view) for b, view in leading(cluster).views.items()}
-    cluster.controller._commit(KEY)
+    cluster.controller.commit(KEY)
     replay_all(cluster)
     assert leading(cluster).views == before
 

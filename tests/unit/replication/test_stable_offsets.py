@@ -136,6 +136,7 @@ def test_after_an_unclean_election_the_epochs_end_is_below_what_was_known() -> N
     cluster.settle()
     known = as_known(news(cluster))
     assert known.last_stable_offset == 3
+    cluster.controller.change_life(3)
     cluster.controller.move(KEY, 3)
     cluster.settle()
     cluster.advance(cluster.settings.replica_lag_time_max_ms)
