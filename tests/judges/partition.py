@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from tests.judges.states import State
 from tests.judges.violation import Violation
 
-Log: TypeAlias = tuple[tuple[Any, ...], ...]  # of entries: the leader epoch, and what tells it from others at its place
+Log: TypeAlias = tuple[Any, ...]  # of entries: each a tuple of its leader epoch and what tells it from others
 Answered: TypeAlias = tuple[tuple[int, int], ...]  # (leader epoch, largest end that its leader answered as the latest)
 
 
@@ -97,7 +97,8 @@ def check_led(before: Led | None, led: Led) -> None:
 
 def judge(copies: Mapping[int, Copy], leads: Sequence[Led], state: State, known: Known) -> Known:
     """All of them together. Of a copy whose broker is down the high watermark may be 0."""
-    committed = _committed(copies, leads, known.committed)
+    told = {led.broker_id: copies[led.broker_id].below(led.high_watermark) for led in leads}
+    committed = agree(told, {number: copy.below(copy.ends[1]) for number, copy in copies.items()}, known.committed)
     _check_holders(copies, state, committed)
     for led in leads:
         if led.state.leader_epoch == state.leader_epoch:
@@ -109,16 +110,15 @@ def judge(copies: Mapping[int, Copy], leads: Sequence[Led], state: State, known:
     return known if committed is known.committed and answered is known.answered else Known(committed, answered)
 
 
-def _committed(copies: Mapping[int, Copy], leads: Sequence[Led], known: Log) -> Log:
-    """What is below the high watermark of one who leads is committed, for good; all agree on it."""
-    for led in leads:
-        below = copies[led.broker_id].below(led.high_watermark)
+def agree(told: Mapping[int, Log], below_own: Mapping[int, Log], known: Log) -> Log:
+    """What is below the high watermark of one who leads is committed, for good: `told`. All agree on it, as far as they
+    know it: `below_own`. Of the metadata log that is V12."""
+    for number, below in told.items():
         if len(below) > len(known):
             if below[: len(known)] != known:
-                raise Violation("V2", f"b{led.broker_id} has committed something else")
+                raise Violation("V2", f"b{number} has committed something else")
             known = below
-    for number, copy in copies.items():
-        below = copy.below(copy.ends[1])
+    for number, below in below_own.items():
         if below != known[: len(below)]:
             raise Violation("V9", f"b{number} has something else below its high watermark")
     return known

@@ -11,7 +11,7 @@ Simpler than life: every write is synced at once, an election is one event, pre-
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -20,6 +20,10 @@ from minilog_broker.quorum import commit, voting
 from minilog_broker.replication.rules import divergence
 from minilog_broker.replication.rules.divergence import Accepted, Diverged, LeaderEpochs, StartAnewAt
 from minilog_broker.storage.epoch_cache import EpochCache
+from tests.judges.partition import agree
+from tests.judges.violation import hold
+from tests.world.search import Search
+from tests.world.search import search as breadth_first
 
 VOTERS = (0, 1, 2)
 Entries: TypeAlias = tuple[int, ...]  # the epoch of each; a leader's first entry is its leader change
@@ -49,15 +53,6 @@ class QuorumModelState(NamedTuple):
 class QuorumBounds:
     epochs: int = 4
     entries: int = 2
-
-
-class QuorumInvariantBroken(AssertionError):
-    """An invariant does not hold."""
-
-
-def hold(condition: bool, what: str) -> None:
-    if not condition:
-        raise QuorumInvariantBroken(what)
 
 
 def cache(log: Entries) -> EpochCache:
@@ -140,7 +135,7 @@ def _fetch(state: QuorumModelState, leader_id: int, voter_id: int) -> Iterator[t
     if isinstance(verdict, Diverged):
         what = divergence.truncation(cache(log), log_start=0, log_end=end, diverged=verdict, leader_log_start=0)
         log = log[: what.offset if isinstance(what, StartAnewAt) else what.end_offset]
-        hold(len(log) < end, "a diverged voter cuts nothing")
+        hold(len(log) < end, "V19", "a diverged voter cuts nothing")
     else:
         assert isinstance(verdict, Accepted)
         log = leader.log[: end + 1] if log == leader.log[:end] else (*log, *leader.log[end : end + 1])
@@ -152,66 +147,24 @@ def _fetch(state: QuorumModelState, leader_id: int, voter_id: int) -> Iterator[t
         yield f"voter {voter_id} fetches from leader {leader_id}", after
 
 
-def judged(state: QuorumModelState) -> QuorumModelState:
+def judged(_: QuorumModelState, state: QuorumModelState) -> QuorumModelState:
     """The state, with what the judges remember brought up to date."""
-    led, committed = dict(state.led), state.committed
-    for number, voter in enumerate(state.voters):
-        hold(list(voter.log) == sorted(voter.log), "V3: an epoch decreases along the log")
-        if not voter.leads:
-            continue
-        hold(led.setdefault(voter.epoch, number) == number, f"V11: two lead in epoch {voter.epoch}")
-        below = voter.log[: voter.committed]
-        if len(below) > len(committed):
-            hold(below[: len(committed)] == committed, "V12: another entry is committed at an offset")
-            committed = below
+    led, leads = dict(state.led), {number: voter for number, voter in enumerate(state.voters) if voter.leads}
+    for voter in state.voters:
+        hold(list(voter.log) == sorted(voter.log), "V3", "an epoch decreases along the log")
+    for number, voter in leads.items():
+        hold(led.setdefault(voter.epoch, number) == number, "V11", f"two lead in epoch {voter.epoch}")
+    told = {number: voter.log[: voter.committed] for number, voter in leads.items()}
+    committed = agree(told, told, state.committed)
+    for voter in leads.values():
         newest = voter.epoch == max(led)
-        hold(not newest or voter.log[: len(committed)] == committed, "V12: a new leader lacks what is committed")
-        hold(below == committed[: len(below)], "V12: leaders disagree on what is committed")
+        hold(not newest or voter.log[: len(committed)] == committed, "V12", "a new leader lacks what is committed")
     copies = sum(voter.log[: len(committed)] == committed for voter in state.voters)
-    hold(2 * copies > len(VOTERS), "V12: what is committed is not on a majority's disks")
+    hold(2 * copies > len(VOTERS), "V12", "what is committed is not on a majority's disks")
     return state._replace(committed=committed, led=tuple(sorted(led.items())))
 
 
-@dataclass
-class QuorumSearch:
-    """How many states there are, and the history to what is broken, if anything."""
-
-    states: int = 0
-    steps: int = 0
-    broken: str | None = None
-    history: list[str] = field(default_factory=list)
-
-
-def search(bounds: QuorumBounds) -> QuorumSearch:
-    """Visit all states within `bounds`, in the order of their distance from the first."""
+def search(bounds: QuorumBounds) -> Search:
+    """Visit all states within `bounds`."""
     first = QuorumModelState((ModelVoter(),) * len(VOTERS), (), ())
-    parents: dict[QuorumModelState, tuple[QuorumModelState, str] | None] = {first: None}
-    frontier, found = [first], QuorumSearch()
-    while frontier:
-        reached: list[QuorumModelState] = []
-        for state in frontier:
-            try:
-                for name, after in next_states(state, bounds):
-                    found.steps += 1
-                    found.history = [name]
-                    after = judged(after)
-                    if after not in parents:
-                        parents[after] = (state, name)
-                        reached.append(after)
-            except QuorumInvariantBroken as error:
-                found.broken, found.states = str(error), len(parents)
-                found.history = [*_history(parents, state), *found.history]
-                return found
-        frontier = reached
-    found.states, found.history = len(parents), []
-    return found
-
-
-def _history(
-    parents: dict[QuorumModelState, tuple[QuorumModelState, str] | None], state: QuorumModelState
-) -> list[str]:
-    steps: list[str] = []
-    while (parent := parents[state]) is not None:
-        state, name = parent
-        steps.append(name)
-    return steps[::-1]
+    return breadth_first(first, lambda state: next_states(state, bounds), judged, str)

@@ -1,24 +1,18 @@
 """A small model of replication, searched breadth first: every state within the bounds is reached and judged.
 
-    python -m tests.unit.replication.small_model --epochs 4 --records 3 --restarts 2
-    python -m tests.unit.replication.small_model --mutant "6 HW moves below min"      within the mutant's own bounds
-
-States are told apart by a hash of 64 bits (as SPIN's hash compaction: with a million states, one in 37 million such
-searches confuses two). A broken invariant ends the search with the shortest history that leads to it.
+python -m tests.unit.replication.small_model --epochs 4 --records 3 --restarts 2
+python -m tests.unit.replication.small_model --mutant "6 HW moves below min"      within the mutant's own bounds
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from minilog_broker.replication.rules import in_sync
 from minilog_broker.replication.rules.in_sync import Proposal
 from tests.judges.partition import Known, Led, check_copy, check_led, judge
 from tests.judges.states import check_state
-from tests.judges.violation import Violation
 from tests.rules import mutated
 from tests.rules.table import SMALL_MODEL
 from tests.unit.replication.small_model_mutants import BOUNDS
@@ -31,6 +25,8 @@ from tests.unit.replication.small_model_state import (
     ReplicationModelState,
     first_state,
 )
+from tests.world.search import Search
+from tests.world.search import search as breadth_first
 
 _NAMES = {
     "append": "leader {0} appends a record",
@@ -47,18 +43,6 @@ _NAMES = {
     "unfence": "the controller unfences broker {0}",
     "judge": "the controller judges the proposal of broker {0}",
 }
-
-
-@dataclass
-class ReplicationSearch:
-    """The result: how many states and steps there are, how deep, and the history to what is broken, if anything."""
-
-    states: int = 0
-    steps: int = 0
-    depth: int = 0
-    broken: str | None = None
-    history: list[str] = field(default_factory=list)
-    complete: bool = False  # all states within the bounds were visited
 
 
 class SmallModelJudges:
@@ -100,49 +84,15 @@ class SmallModelJudges:
         )
 
 
-def search(bounds: ReplicationBounds, *, max_states: int | None = None) -> ReplicationSearch:
-    """Visit all states within `bounds`, at most `max_states`, in the order of their distance from the first."""
+def search(bounds: ReplicationBounds, *, max_states: int | None = None) -> Search:
+    """Visit all states within `bounds`, at most `max_states`."""
     partitions = Partitions()
     rules, judges = Rules(bounds, partitions), SmallModelJudges(partitions, bounds.min_in_sync)
-    first = first_state(partitions)
-    parents: dict[int, tuple[int, Step] | None] = {hash(first): None}
-    frontier, found = [first], ReplicationSearch(states=1)
-    while frontier:
-        found.depth += 1
-        reached: list[ReplicationModelState] = []
-        for state in frontier:
-            step: Step | None = None
-            try:
-                for step, after in rules.next_states(state):
-                    found.steps += 1
-                    judged = judges.judged(state, after)
-                    if (name := hash(judged)) not in parents:
-                        parents[name] = (hash(state), step)
-                        reached.append(judged)
-                    step = None  # whatever is broken now is so in the next step, before it is named
-            except Violation as error:
-                found.states, found.broken = len(parents), str(error)
-                found.history = [*_history(parents, hash(state)), *([_told(step)] if step else [])]
-                return found
-            if max_states is not None and len(parents) >= max_states:
-                found.states = len(parents)
-                return found
-        frontier = reached
-        found.states = len(parents)
-    found.complete = True
-    return found
+    return breadth_first(first_state(partitions), rules.next_states, judges.judged, _told, max_states)
 
 
 def _told(step: Step) -> str:
     return _NAMES[step[0]].format(*step[1])
-
-
-def _history(parents: dict[int, tuple[int, Step] | None], name: int) -> Iterator[str]:
-    steps = []
-    while (parent := parents[name]) is not None:
-        name, step = parent
-        steps.append(_told(step))
-    return reversed(steps)
 
 
 def main() -> None:
