@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from minilog.record_batch.header import Buffer
@@ -261,6 +261,18 @@ class MemoryDisk:
         """Raise `death` in the middle of the change after so many."""
         self._changes_left, self._death = changes, death
         self._arm()
+
+    def survives(self, change: Callable[[], object], changes: int | None) -> bool:
+        """Carry out `change`; whether the power lasted. It fails in the middle of the change after so many, if any."""
+        if changes is not None:
+            self.die_after(changes, PowerLoss)
+        try:
+            change()
+        except PowerLoss:
+            self.lose_power()
+            return False
+        self.calm()
+        return True
 
     def lose_power(self) -> None:
         """Lose what may be lost. Open files are no more."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from random import Random
 
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import (
@@ -25,6 +28,7 @@ from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
+from tests.world.disk import MemoryDisk
 
 KEY = PartitionKey(bytes(range(16)), 3)
 TOPIC = "flights"
@@ -160,3 +164,17 @@ def compact(files: FileSystem, log: Log, first: int, behind: int, batches: Seque
     """Put one segment with these batches in the place of some sealed ones, by their numbers."""
     former = log.sealed_segments[first:behind]
     log.replace_segments(former, write_anew(files, log, former, batches))
+
+
+def crashes_of(
+    luck: int, prepare: Callable[[MemoryDisk], Log], change: Callable[[MemoryDisk, Log], object]
+) -> Iterator[tuple[MemoryDisk, int]]:
+    """The disk after a crash in the middle of each step of `change`, with so many seeds, and the number of the step."""
+    for step in itertools.count():
+        for seed in range(luck):
+            files = MemoryDisk(Random(seed))
+            log = prepare(files)
+            if files.survives(partial(change, files, log), step):
+                assert step, "the change changed nothing"
+                return
+            yield files, step

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from random import Random
 
 import pytest
 
@@ -21,11 +20,6 @@ pytestmark = proves("DK.7")
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
 TEMPORARY = f"{DIRECTORY}/{0:020d}.1.log.tmp"
-
-
-@pytest.fixture
-def files() -> MemoryDisk:
-    return MemoryDisk(Random(1))
 
 
 @pytest.fixture

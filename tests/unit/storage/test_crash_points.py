@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
 from tests.rules import proves
-from tests.unit.storage.logs import append, contents, fill, open_log
-from tests.world.disk import MemoryDisk, PowerLoss
+from tests.unit.storage.logs import append, contents, crashes_of, fill, open_log
+from tests.world.disk import MemoryDisk
 
 pytestmark = proves("DK.6")
 
@@ -21,22 +22,13 @@ LUCK = 6  # seeds of what a crash loses
 
 def crashes(prepare: Callable[[Log], object], change: Callable[[Log], object]) -> Iterator[tuple[MemoryDisk, int]]:
     """The disk after a crash in the middle of each step of `change`, and the number of the step."""
-    step = 0
-    while True:
-        for seed in range(LUCK):
-            files = MemoryDisk(Random(seed))
-            log = open_log(files, settings=SETTINGS)
-            prepare(log)
-            files.die_after(step, PowerLoss)
-            try:
-                change(log)
-            except PowerLoss:
-                files.lose_power()
-                yield files, step
-                continue
-            assert step, "the change changed nothing"
-            return
-        step += 1
+
+    def opened(files: MemoryDisk) -> Log:
+        log = open_log(files, settings=SETTINGS)
+        prepare(log)
+        return log
+
+    yield from crashes_of(LUCK, opened, lambda _, log: change(log))
 
 
 def reopen(files: MemoryDisk, step: int) -> Log:
@@ -61,12 +53,8 @@ def test_creating_a_log_leaves_one_that_can_be_created_again() -> None:
     for step in range(30):
         for seed in range(LUCK):
             files = MemoryDisk(Random(seed))
-            files.die_after(step, PowerLoss)
-            try:
-                log = open_log(files)
-            except PowerLoss:
-                files.lose_power()
-                log = reopen(files, step)
+            files.survives(partial(open_log, files), step)
+            log = reopen(files, step)
             assert (log.log_start_offset, log.log_end_offset) == (0, 0)
 
 
@@ -182,12 +170,8 @@ def test_a_crash_in_the_middle_of_recovery_is_recovered_from(expected: list[byte
             ten_batches(log)
             append(log, 1)
             files.lose_power()
-            files.die_after(step, PowerLoss)
-            try:
-                open_log(files, settings=SETTINGS)
-                files.end_process()
-            except PowerLoss:
-                files.lose_power()
+            files.survives(partial(open_log, files, settings=SETTINGS), step)
+            files.end_process()
             log = reopen(files, step)
             assert contents(log) == expected[: log.log_end_offset]
             assert log.log_end_offset >= 10

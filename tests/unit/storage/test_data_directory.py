@@ -13,11 +13,6 @@ from tests.unit.storage.logs import KEY, SETTINGS, TOPIC, fill
 from tests.world.disk import MemoryDisk, PowerLoss
 
 
-@pytest.fixture
-def files() -> MemoryDisk:
-    return MemoryDisk(Random(3))
-
-
 def opened(
     files: MemoryDisk, *, broker_id: int = 1, cluster_id: str | None = None, boot_id: str = "boot-1"
 ) -> DataDirectory:

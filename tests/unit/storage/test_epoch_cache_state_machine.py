@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.epoch_cache import Entries, EpochCache
 from tests.rules import proves
-from tests.world.disk import MemoryDisk, PowerLoss
+from tests.world.disk import MemoryDisk
 
 pytestmark = proves("DK.1")
 
@@ -60,20 +60,14 @@ class EpochCacheMachine(RuleBasedStateMachine):
         if not change(changed):
             assert changed.entries == self.cache.entries, "changed, and said that it did not"
             return True
-        if crash_point is not None:
-            self.files.die_after(crash_point, PowerLoss)
-        try:
-            write_durable_file(self.files, PATH, changed.encode())
-        except PowerLoss:
-            self.files.lose_power()
-            found = self.read()
-            assert found.entries in (self.cache.entries, changed.entries)
-            took_effect = found.entries == changed.entries
-            self.cache = found
-            return took_effect
-        self.files.calm()
-        self.cache.replace(changed)
-        return True
+        if self.files.survives(lambda: write_durable_file(self.files, PATH, changed.encode()), crash_point):
+            self.cache.replace(changed)
+            return True
+        found = self.read()
+        assert found.entries in (self.cache.entries, changed.entries)
+        took_effect = found.entries == changed.entries
+        self.cache = found
+        return took_effect
 
     def read(self) -> EpochCache:
         content = read_durable_file(self.files, PATH)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 
 import pytest
 
@@ -21,11 +20,6 @@ pytestmark = proves("DK.5")
 FIRST = f"{DIRECTORY}/{0:020d}.log"
 OS = replace(SETTINGS, flush_on_append=False)
 BATCH_BYTES = 72
-
-
-@pytest.fixture
-def files() -> MemoryDisk:
-    return MemoryDisk(Random(1))
 
 
 def reopened(

@@ -20,11 +20,6 @@ pytestmark = proves("ISR.12")
 FSYNC, OS = SETTINGS, replace(SETTINGS, flush_on_append=False)
 
 
-@pytest.fixture
-def files() -> MemoryDisk:
-    return MemoryDisk()
-
-
 def recorded_fsync(files: MemoryDisk) -> bool:
     checkpoint = read_checkpoint(files, DIRECTORY)
     assert checkpoint is not None

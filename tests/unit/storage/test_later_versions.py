@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import msgspec
 import pytest
 
@@ -24,11 +22,6 @@ pytestmark = proves("DK.2")
 
 FIRST = f"{DIRECTORY}/{0:020d}.log"
 LATER = of_a_later_version(batch(3), *KEY)
-
-
-@pytest.fixture
-def files() -> MemoryDisk:
-    return MemoryDisk(Random(1))
 
 
 def with_three_batches(files: MemoryDisk, *behind: bytes) -> dict[str, bytes]:

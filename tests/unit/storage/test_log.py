@@ -19,11 +19,6 @@ from tests.world.disk import DiskFile, MemoryDisk
 
 
 @pytest.fixture
-def files() -> MemoryDisk:
-    return MemoryDisk()
-
-
-@pytest.fixture
 def log(files: MemoryDisk) -> Log:
     return open_log(files)
 

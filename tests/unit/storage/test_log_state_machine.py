@@ -23,7 +23,7 @@ from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 from tests.rules import proves
 from tests.unit.storage.logs import batch, contents, open_log, run_of, write_anew
-from tests.world.disk import MemoryDisk, PowerLoss
+from tests.world.disk import MemoryDisk
 
 pytestmark = proves("DK.1", "DK.6", "DK.7")
 
@@ -98,16 +98,10 @@ class LogMachine(RuleBasedStateMachine):
 
     def attempt(self, crash_point: int | None, change: Callable[[], object]) -> bool:
         """Carry out `change`, or stop the machine in the middle of it and start again."""
-        if crash_point is not None:
-            self.files.die_after(crash_point, PowerLoss)
-        try:
-            change()
-        except PowerLoss:
-            self.files.lose_power()
+        survived = self.files.survives(change, crash_point)
+        if not survived:
             self.reopen(unclean=True)
-            return False
-        self.files.calm()
-        return True
+        return survived
 
     @rule(drawn=runs, new_epoch=st.booleans(), crash_point=crash_points)
     def append(self, drawn: list[tuple[int, bytes]], new_epoch: bool, crash_point: int | None) -> None:
@@ -228,35 +222,27 @@ class LogMachine(RuleBasedStateMachine):
         after = [one for one in before if decode_header(one).base_offset < start]
         after += [one for one in anew if decode_header(one).next_offset > self.start]
         after += [one for one in before if decode_header(one).base_offset >= end]
-        if crash_point is not None:
-            self.files.die_after(crash_point, PowerLoss)
-        try:
+
+        def replace_segments() -> None:
             self.log.replace_segments(former, write_anew(self.files, self.log, former, anew))
-        except PowerLoss:
-            self.files.lose_power()
+
+        if self.files.survives(replace_segments, crash_point):
+            self.batches = after
+        else:
             found = contents(open_log(self.files, unclean=True, settings=self.settings))
             self.batches = before if found == before[: len(found)] else after
             self.reopen(unclean=True)
-        else:
-            self.files.calm()
-            self.batches = after
 
     @rule(gap=st.integers(-20, 20), crash_point=crash_points)
     def start_anew(self, gap: int, crash_point: int | None) -> None:
         """Below the end too: a follower that has nothing in common with its leader."""
         offset = max(0, self.end() + gap)
         self.promised, self.begun = 0, None  # a crash in the middle may have taken any of what is to go
-        if crash_point is not None:
-            self.files.die_after(crash_point, PowerLoss)
-        try:
-            self.log.truncate_fully_and_start_at(offset)
-        except PowerLoss:
-            self.files.lose_power()
-            self.reopen_after_start_anew(offset)
-        else:
-            self.files.calm()
+        if self.files.survives(lambda: self.log.truncate_fully_and_start_at(offset), crash_point):
             self.start = self.promised = offset
             self.batches = []
+        else:
+            self.reopen_after_start_anew(offset)
 
     def reopen_after_start_anew(self, offset: int) -> None:
         """Either as it was, or what is left of it above the new start, or empty there."""
@@ -275,18 +261,12 @@ class LogMachine(RuleBasedStateMachine):
         """A forked leader's end below our start: nothing is left, and the log starts there."""
         offset = max(0, self.start - back)
         self.promised, self.begun = 0, None
-        if crash_point is not None:
-            self.files.die_after(crash_point, PowerLoss)
-        try:
-            self.log.truncate_to(offset)
-        except PowerLoss:
-            self.files.lose_power()
-            self.reopen_after_start_anew(offset)
-        else:
-            self.files.calm()
+        if self.files.survives(lambda: self.log.truncate_to(offset), crash_point):
             if self.end() > offset:
                 self.start, self.batches = offset, []
             self.promised = self.start
+        else:
+            self.reopen_after_start_anew(offset)
 
     @rule()
     def crash(self) -> None:
@@ -297,12 +277,7 @@ class LogMachine(RuleBasedStateMachine):
     def crash_again_while_recovering(self, crash_points: list[int]) -> None:
         self.files.lose_power()
         for changes in crash_points:
-            self.files.die_after(changes, PowerLoss)
-            try:
-                open_log(self.files, unclean=True, settings=self.settings)
-            except PowerLoss:
-                self.files.lose_power()
-            self.files.calm()
+            self.files.survives(lambda: open_log(self.files, unclean=True, settings=self.settings), changes)
         self.reopen(unclean=True)
 
     @rule()

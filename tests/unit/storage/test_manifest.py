@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -18,17 +19,12 @@ from minilog_broker.storage.manifest import SegmentState, read_manifest
 from minilog_broker.storage.settings import LogSettings
 from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, batch, contents, fill, open_log
-from tests.world.disk import MemoryDisk, PowerLoss
+from tests.world.disk import MemoryDisk
 
 pytestmark = proves("DK.6")
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
 PATH = f"{DIRECTORY}/manifest"
-
-
-@pytest.fixture
-def files() -> MemoryDisk:
-    return MemoryDisk(Random(1))
 
 
 def filled(files: MemoryDisk, runs: int) -> tuple[Log, list[bytes]]:
@@ -223,16 +219,11 @@ def test_a_log_that_begins_anew_is_never_damaged_by_a_crash(offset: int) -> None
     while True:
         files = MemoryDisk(Random(step))
         log, _ = filled(files, 9)
-        files.die_after(step, PowerLoss)
-        try:
-            log.truncate_fully_and_start_at(offset)
-        except PowerLoss:
-            files.lose_power()
-            log = open_log(files, settings=SETTINGS)
-            assert not log.recovery.damaged, f"step {step}: {log.recovery.reason}"
-            step += 1
-            continue
-        return
+        if files.survives(partial(log.truncate_fully_and_start_at, offset), step):
+            return
+        log = open_log(files, settings=SETTINGS)
+        assert not log.recovery.damaged, f"step {step}: {log.recovery.reason}"
+        step += 1
 
 
 def test_a_list_that_could_not_be_written_after_damage_does_not_count(files: MemoryDisk) -> None:

@@ -39,7 +39,7 @@ from minilog_broker.storage.producer_state import (
 from minilog_broker.storage.settings import LogSettings
 from tests.rules import proves
 from tests.unit.storage.logs import DIRECTORY, batch, header, open_log, run_of
-from tests.world.disk import MemoryDisk, PowerLoss
+from tests.world.disk import MemoryDisk
 
 pytestmark = proves("DK.1", "TX.13", "DEL.8")
 
@@ -104,16 +104,10 @@ class ProducerStateMachine(RuleBasedStateMachine):
         return ends
 
     def attempt(self, crash_point: int | None, change: Callable[[], object]) -> bool:
-        if crash_point is not None:
-            self.files.die_after(crash_point, PowerLoss)
-        try:
-            change()
-        except PowerLoss:
-            self.files.lose_power()
+        survived = self.files.survives(change, crash_point)
+        if not survived:
             self.recover()
-            return False
-        self.files.calm()
-        return True
+        return survived
 
     # what befalls a replica
 

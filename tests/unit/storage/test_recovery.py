@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from random import Random
 
 import pytest
 
@@ -19,11 +18,6 @@ from tests.world.disk import MemoryDisk
 pytestmark = proves("DK.5")
 
 FIRST = f"{DIRECTORY}/{0:020d}.log"
-
-
-@pytest.fixture
-def files() -> MemoryDisk:
-    return MemoryDisk(Random(1))
 
 
 def kill_and_reopen(files: MemoryDisk, *, settings: LogSettings = SETTINGS) -> Log:

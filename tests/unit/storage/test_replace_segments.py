@@ -21,8 +21,19 @@ from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.segment_name import SegmentName, segment_names
 from minilog_broker.storage.settings import LogSettings
 from tests.rules import proves
-from tests.unit.storage.logs import DIRECTORY, KEY, TOPIC, batch, compact, contents, fill, open_log, write_anew
-from tests.world.disk import MemoryDisk, PowerLoss
+from tests.unit.storage.logs import (
+    DIRECTORY,
+    KEY,
+    TOPIC,
+    batch,
+    compact,
+    contents,
+    crashes_of,
+    fill,
+    open_log,
+    write_anew,
+)
+from tests.world.disk import MemoryDisk
 
 pytestmark = proves("DK.7")
 
@@ -32,11 +43,6 @@ OLD = [batch(offset) for offset in range(10)]
 TWO_TO_SIX = [batch(2, records=3, timestamp_us=4000), batch(5)]  # in the place of two segments
 COMPACTED = [*OLD[:2], *TWO_TO_SIX, *OLD[6:]]
 NAMES = [SegmentName(0), SegmentName(2, 1), SegmentName(6), SegmentName(8)]
-
-
-@pytest.fixture
-def files() -> MemoryDisk:
-    return MemoryDisk(Random(1))
 
 
 def ten_batches(files: MemoryDisk) -> Log:
@@ -253,21 +259,7 @@ Case = tuple[Callable[[MemoryDisk], Log], Callable[[MemoryDisk, Log], None], lis
 def crashes(case: Case, luck: int = LUCK) -> Iterator[tuple[MemoryDisk, int]]:
     """The disk after a crash in the middle of each step, and the number of the step."""
     prepare, change, _, _ = case
-    step = 0
-    while True:
-        for seed in range(luck):
-            files = MemoryDisk(Random(seed))
-            log = prepare(files)
-            files.die_after(step, PowerLoss)
-            try:
-                change(files, log)
-            except PowerLoss:
-                files.lose_power()
-                yield files, step
-                continue
-            assert step > 10, "the change was too short"
-            return
-        step += 1
+    yield from crashes_of(luck, prepare, change)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -289,12 +281,8 @@ def test_a_crash_while_recovering_from_it_changes_nothing(case: Case) -> None:
     for crashed, step in crashes(case, luck=2):
         for recovering in range(0, 14, 3):
             files = crashed.copy()
-            files.die_after(recovering, PowerLoss)
-            try:
-                open_log(files, settings=SETTINGS)
-                files.end_process()
-            except PowerLoss:
-                files.lose_power()
+            files.survives(partial(open_log, files, settings=SETTINGS), recovering)
+            files.end_process()
             log = reopened(files)
             assert contents(log) in case[2:], f"step {step}, then {recovering}"
             is_whole(files, log)

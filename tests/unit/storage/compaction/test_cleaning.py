@@ -19,8 +19,8 @@ from minilog_broker.storage.settings import LogSettings
 from tests.rules import proves
 from tests.unit.record_batch.batches import NOW_US
 from tests.unit.storage.compaction.keyed_logs import KEY, LARGE_BUFFER_BYTES, UNTYPED, KeyedLog, read
-from tests.unit.storage.logs import DIRECTORY, batch, contents, run_of
-from tests.world.disk import MemoryDisk, PowerLoss
+from tests.unit.storage.logs import DIRECTORY, batch, contents, crashes_of, run_of
+from tests.world.disk import MemoryDisk
 
 pytestmark = proves("K1", "K2", "K3", "K4", "K5", "K6")
 
@@ -153,22 +153,13 @@ def test_a_second_cleaning_of_the_same_point_writes_nothing() -> None:
 
 def crashes(seed: int, point: CompactionPoint) -> Iterator[tuple[MemoryDisk, int]]:
     """The disk after a crash in the middle of each step of a compaction."""
-    step, is_over = 0, False
-    while not is_over:
-        for luck in range(LUCK):
-            files = MemoryDisk(Random(luck))
-            log = stored(files, written(Random(seed), FEW))
-            state = state_of(log)
-            files.die_after(step, PowerLoss)
-            try:
-                log.begin_compaction(point, log.log_end_offset, state.snapshot())
-                carry_out(files, log, state)
-            except PowerLoss:
-                files.lose_power()
-                yield files, step
-                continue
-            is_over = True
-        step += 1
+
+    def compact(files: MemoryDisk, log: Log) -> None:
+        state = state_of(log)
+        log.begin_compaction(point, log.log_end_offset, state.snapshot())
+        carry_out(files, log, state)
+
+    yield from crashes_of(LUCK, lambda files: stored(files, written(Random(seed), FEW)), compact)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
