@@ -10,22 +10,26 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyspark_minilog.config_file import with_file
 from pyspark_minilog.worker import settle_in
 
-if TYPE_CHECKING:  # the borrower has loaded the class, and most processes need one kind of client
-    from minilog import Admin, Consumer, Producer
-    from minilog.sync.transaction import Transactions
-    from pyspark_minilog.queue_calls import QueueCalls
 
-_AnyClient: TypeAlias = "Admin | Consumer | Producer | QueueCalls | Transactions"
-_Client = TypeVar("_Client", "Admin", "Consumer", "Producer", "QueueCalls", "Transactions")
+class AnyClient(Protocol):
+    """An Admin, a Consumer, a Producer, QueueCalls or Transactions. The borrower has loaded the class, and most
+    processes need one kind."""
+
+    def __init__(self, config: Mapping[str, Any], /) -> None: ...
+
+    def close(self) -> None: ...
+
+
+_Client = TypeVar("_Client", bound=AnyClient)
 _Key = tuple[type, tuple[tuple[str, Any], ...]]
 
 # One client of each kind and configuration: a worker runs one task at a time, and more would be unused connections.
-_idle: dict[_Key, _AnyClient] = {}
+_idle: dict[_Key, AnyClient] = {}
 # A process may serve many queries with many configurations. It does not collect clients without end.
 _MAX_IDLE = 8
 # A client that logs in by a delegation token is closed after this time without use. With an expired token it would try
@@ -54,7 +58,7 @@ def lend(kind: type[_Client], settings: Mapping[str, Any]) -> Iterator[_Client]:
     _keep(key, client)
 
 
-def _keep(key: _Key, client: _AnyClient) -> None:
+def _keep(key: _Key, client: AnyClient) -> None:
     """Keep an idle client. If there are too many, close the one that was idle for the longest time."""
     with _guard:
         out = [client] if key in _idle else []
@@ -77,7 +81,7 @@ def _stay(key: _Key) -> None:
         end.cancel()
 
 
-def _let_go(key: _Key, client: _AnyClient) -> None:
+def _let_go(key: _Key, client: AnyClient) -> None:
     """Close a client that nobody has used for long."""
     with _guard:
         if _idle.get(key) is not client:
@@ -87,7 +91,7 @@ def _let_go(key: _Key, client: _AnyClient) -> None:
     _close(client)
 
 
-def _close(client: _AnyClient) -> None:
+def _close(client: AnyClient) -> None:
     from minilog import Producer
 
     if isinstance(client, Producer):

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
 
+from pyspark_minilog.job_properties import BATCH_ID
 from pyspark_minilog.latest_task import read_table
 from pyspark_minilog.offsets import Partition
 from pyspark_minilog.options import SourceOptions
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BATCH_ID = "streaming.sql.batchId"  # a local property that Spark sets for the jobs of a micro-batch
 # A table up to this size waits in memory, and a larger one in a temporary file.
 SPOOL_BYTES = 32 * 1024 * 1024
 # A table that compaction overtakes so often is read more slowly than its segments are cleaned.

@@ -17,6 +17,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from pyspark_minilog.job_properties import BATCH_ID, QUERY_ID
 from pyspark_minilog.replay_facts import read_facts
 from pyspark_minilog.sink_protocol import STREAM_PREFIX
 
@@ -48,7 +49,6 @@ def commitment(options: SourceOptions) -> Commitment:
     from minilog.sync.transaction import Transactions
     from minilog.transactions import AlreadyCommitted, Attempt
     from pyspark_minilog.clients import lend
-    from pyspark_minilog.write_task import BATCH_ID, QUERY_ID
 
     context = TaskContext.get()
     query_id, batch = (context and context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -34,9 +34,8 @@ from pyspark_minilog.sink_protocol import Abort, End, TaskReport, commit_decisio
 if TYPE_CHECKING:
     from minilog.transactions import Attempt, WrittenPartition
     from minilog.v1 import queue_pb2
-    from pyspark_minilog.queue_calls import QueueCalls, requests_of
-
-CarryOut = Callable[[SinkOptions, End | Abort | None], None]
+    from pyspark_minilog.queue_calls import QueueCalls
+    from pyspark_minilog.write_task import CarryOut
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +168,7 @@ def _settled(options: SinkOptions, begun: Enlistment, leased: QueueOffset) -> Wi
     """Accept all messages of the batch within the transaction. Raises LeaseLost, MinilogError."""
     from minilog.v1 import queue_pb2
     from pyspark_minilog.clients import lend
-    from pyspark_minilog.queue_calls import QueueCalls
+    from pyspark_minilog.queue_calls import QueueCalls, requests_of
 
     until_s = time.monotonic() + _MARKERS_S
     with lend(QueueCalls, options.client) as calls:

@@ -78,6 +78,6 @@ def frame_schema(schema: StructType, rows: TypedTopics | None, options: SourceOp
     """The Arrow schema of the batches of a query, from the schema of its DataFrame."""
     if rows is None or options.rows.is_kafka_view:
         return arrow_source_schema(options.include_headers)
-    from pyspark_minilog.typed_rows import arrow_schema
+    from pyspark_minilog.spark_types import arrow_schema
 
     return arrow_schema(schema)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark_minilog.queue_reader import QueueReader
     from pyspark_minilog.stream_reader import RefusedReader, StreamReader
     from pyspark_minilog.typed_rows import TypedTopics
-    from pyspark_minilog.write_task import BatchWriter, StreamWriter
+    from pyspark_minilog.write_task import BatchWriter, Settle, StreamWriter
 
 
 class DefaultSource(DataSource):
@@ -130,7 +130,12 @@ class DefaultSource(DataSource):
         options = parse_stream_sink_options(self.options)
         planned, login = plan_write(schema, options), task_login(options)
         plan = planned.carry_out(is_pending=options.exactly_once)
-        return StreamWriter(options, plan, login, mark_of(self.options))
+        settle: Settle | None = None
+        if options.settle_queue is not None:
+            from pyspark_minilog.queue_settlement import commit_settled
+
+            settle = commit_settled
+        return StreamWriter(options, plan, login, mark_of(self.options), settle)
 
 
 def _check_streams() -> None:

@@ -264,9 +264,9 @@ def _micro_batch(spark: SparkSession) -> tuple[MicroBatch, str | None, bytes]:
     Spark says them. If only Spark can read the folder: also the digest of the offsets. A session of Spark Connect does
     not say whether there is a micro-batch."""
     from pyspark_minilog.checkpoint import is_local
+    from pyspark_minilog.job_properties import BATCH_ID, QUERY_ID, RUN_ID
     from pyspark_minilog.jvm_checkpoint import checkpoint_of, jvm_offsets_digest
     from pyspark_minilog.replay_facts import MicroBatch
-    from pyspark_minilog.write_task import BATCH_ID, QUERY_ID, RUN_ID
 
     context = getattr(spark, "sparkContext", None)
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)

@@ -7,7 +7,6 @@ columns of the query (a column became wider, for example), it reads by the versi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -29,15 +28,15 @@ from minilog.typed.column_names import names_in_words
 from minilog.typed.evolution import is_widened
 from minilog.typed.fields import arrow_field
 from minilog.typed.row_form import DELETED_COLUMN
-from minilog.typed.schema_json import schema_from_json, schema_to_json
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.topic_schemas import TopicSchemas
 from pyspark_minilog.errors import InvalidOption, SchemaChanged, refused
 from pyspark_minilog.options import RowOptions
+from pyspark_minilog.spark_types import schema_from_spark, spark_schema
 from pyspark_minilog.task_rows import TaskRows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 METADATA = StructType(
     [
@@ -247,24 +246,6 @@ def check_untyped(topics: Mapping[str, TypedTopic | None]) -> None:
                 f"topic '{name}' has a schema, but this query began with keys and values: start the query again, and "
                 "read only topics that have a schema"
             )
-
-
-def spark_schema(schema: TopicSchema) -> StructType:
-    """The columns of a topic in Spark's types, with their nullability."""
-    return StructType.fromJson(json.loads(schema_to_json(schema)))
-
-
-def schema_from_spark(schema: StructType, keys: Iterable[str] = (), timestamp: str | None = None) -> TopicSchema:
-    """The first version of a topic's schema that takes these rows. Raises InvalidSchema."""
-    fields = {**json.loads(schema.json()), "key_columns": list(keys), "timestamp_column": timestamp}
-    return schema_from_json(json.dumps(fields))
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The schema of the batches for Spark. Spark derives the same schema itself."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def _widens(topic_schema: TopicSchema, given: StructField) -> bool:

@@ -27,8 +27,8 @@ from pyspark_minilog.clients import lend
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.sink import SinkPlan, in_spelling, plan_sink
+from pyspark_minilog.spark_types import arrow_schema, schema_from_spark
 from pyspark_minilog.typed_plan import TypedPlan
-from pyspark_minilog.typed_rows import arrow_schema, schema_from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

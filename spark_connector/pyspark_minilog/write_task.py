@@ -12,7 +12,7 @@ import os
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark_minilog.checkpoint import offsets_digest, query_id
 from pyspark_minilog.error_display import hides_traceback
 from pyspark_minilog.errors import refused
+from pyspark_minilog.job_properties import BATCH_ID, CONNECT_OPERATION, QUERY_ID, RUN_ID
 from pyspark_minilog.old_rows import NEW_MS, older, oldest_us, too_old
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.replay_facts import Facts, MicroBatch, facts_of_offsets, facts_of_rows, is_compared
@@ -60,8 +61,9 @@ _TRANSACTIONAL = {"transactional.id": "spark"}  # one producer serves all attemp
 # 12 s. A task that has read no row for the time below begins with the signs of life.
 _TIMEOUT_MS = 60_000
 _EARLY_S = 10.0
-QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
-_CONNECT_OPERATION = "spark.connect.operation_id"  # a local property of each job of Spark Connect
+
+CarryOut = Callable[[SinkOptions, End | Abort | None], None]
+Settle = Callable[[SinkOptions, Sequence[TaskReport | None], int, Facts, CarryOut], None]
 
 
 @dataclass(frozen=True)
@@ -160,12 +162,18 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The writer of `df.writeStream`. Spark makes one for each micro-batch and pickles it to the tasks, which share its
     attempt id. `commit` and `abort` run on another instance. That one has the tasks' messages, and the mark with which
-    the attempt id begins."""
+    the attempt id begins. `settle` commits a micro-batch with the messages of its queue (option settleQueue)."""
 
     def __init__(
-        self, options: SinkOptions, plan: SinkPlan | TypedPlan, login: TaskLogin | None = None, mark: bytes = b""
+        self,
+        options: SinkOptions,
+        plan: SinkPlan | TypedPlan,
+        login: TaskLogin | None = None,
+        mark: bytes = b"",
+        settle: Settle | None = None,
     ) -> None:
         self._options = options
+        self._settle = settle
         self._plan = plan
         self._login = login
         self._mark = mark
@@ -188,10 +196,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if options.exactly_once:
             _confirm_schema(self._plan, options, messages)
             facts = facts_of_rows(self._plan.columns, topic_ids(options, reports), values_of(reports))
-            if options.settle_queue is not None:
-                from pyspark_minilog.queue_settlement import commit_settled
-
-                commit_settled(options, reports, batchId, facts, _carry_out)
+            if self._settle is not None:
+                self._settle(options, reports, batchId, facts, _carry_out)
             else:
                 facts = replace(facts, offsets=facts_of_offsets(offsets_digest(options.checkpoint, batchId)))
                 check = options.check_replay
@@ -356,7 +362,7 @@ def _micro_batch_of_task() -> MicroBatch:
     if context is None:
         return MicroBatch()
     query_id, batch_id, run_id = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID))
-    in_connect = context.getLocalProperty(_CONNECT_OPERATION) is not None
+    in_connect = context.getLocalProperty(CONNECT_OPERATION) is not None
     return MicroBatch(query_id, batch_id, run_id, in_connect)
 
 

@@ -30,7 +30,7 @@ from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
 from minilog.v1 import typed_pb2
 from minilog_broker.replication.sessions.scanner import Scanner
-from pyspark_minilog.typed_rows import spark_schema
+from pyspark_minilog.spark_types import spark_schema
 from tests.spark.conftest import JVM_OPTIONS
 from tests.spark.drawn_conditions import NAMES, SCHEMA, Drawing, drawn_rows
 

@@ -24,11 +24,12 @@ from minilog import Admin, NewTopic, Producer, QueueConsumer
 from minilog.v1 import queue_pb2
 from pyspark_minilog import DefaultSource, clients, queue_reader
 from pyspark_minilog.errors import InvalidOption, LeaseLost
+from pyspark_minilog.job_properties import BATCH_ID, QUERY_ID, RUN_ID
 from pyspark_minilog.queue_offsets import QueueOffset
 from pyspark_minilog.queue_reader import QueueReader
 from pyspark_minilog.schema import source_schema
 from pyspark_minilog.sink_protocol import STREAM_PREFIX
-from pyspark_minilog.write_task import BATCH_ID, QUERY_ID, RUN_ID, StreamWriter
+from pyspark_minilog.write_task import StreamWriter
 from tests.cluster import Cluster
 from tests.rules import proves
 from tests.spark.kit import wait_until

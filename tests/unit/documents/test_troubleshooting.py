@@ -15,7 +15,6 @@ CONNECTOR = ROOT / "spark_connector/pyspark_minilog"
 PAGE = (ROOT / "docs/guides/troubleshooting.md").read_text()
 OF_OTHERS = "## Before the connector speaks"
 NOT_SENTENCES = {
-    ("clients.py", "Admin | Consumer | Producer | QueueCalls | Transactions"),  # a type
     ("cluster.py", "unreachable: the last attempt returns or raises"),
     ("queue_source.py", "unreachable: the last attempt returns or raises"),
     ("config_file.py", " is not possible: "),  # what another one is cut by

@@ -37,15 +37,13 @@ from pyspark_minilog.options import (
 )
 from pyspark_minilog.planning import PlannedRange
 from pyspark_minilog.read_task import ReadTask, joined, planned
+from pyspark_minilog.spark_types import arrow_schema, schema_from_spark, spark_schema
 from pyspark_minilog.typed_plan import TypedPlan
 from pyspark_minilog.typed_rows import (
     METADATA,
     TypedTopic,
     TypedTopics,
-    arrow_schema,
     check_untyped,
-    schema_from_spark,
-    spark_schema,
     typed_topics,
 )
 from pyspark_minilog.typed_sink import check_columns, spelled, without_mark
