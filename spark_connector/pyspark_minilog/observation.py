@@ -1,8 +1,8 @@
 """`observe(spark)`: how far each streaming query is behind, as log lines, as metrics, and as an answer to `queries()`.
 
 It is a listener of Spark. It gets an event after each micro-batch, on Spark's thread for listeners, and no query waits
-for that thread. The progress event has everything that it needs (behind.py). So it asks no broker, and keeps a few
-numbers for each query. An error in it is a warning, once for each kind of error.
+for that thread. The progress event has everything that it needs (watching/behind.py). So it asks no broker, and keeps a
+few numbers for each query. An error in it is a warning, once for each kind of error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_minilog.behind import Batch, Left, QueryBehind, batch_of
+from pyspark_minilog.watching.behind import Batch, Left, QueryBehind, batch_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-    from pyspark_minilog.observed_metrics import QueryMetrics
+    from pyspark_minilog.watching.observed_metrics import QueryMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Observation:
 
 
 def _collector(ledger: QueryLedger) -> QueryMetrics:
-    from pyspark_minilog.observed_metrics import QueryMetrics
+    from pyspark_minilog.watching.observed_metrics import QueryMetrics
 
     return QueryMetrics(ledger.queries)
 

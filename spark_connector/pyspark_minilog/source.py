@@ -18,13 +18,13 @@ from pyspark_minilog.errors import InvalidOption
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_minilog.batch_reader import BatchReader
-    from pyspark_minilog.block_writer import BlockWriter
-    from pyspark_minilog.options import SourceOptions
-    from pyspark_minilog.queue_reader import QueueReader
-    from pyspark_minilog.stream_reader import RefusedReader, StreamReader
-    from pyspark_minilog.typed_rows import TypedTopics
-    from pyspark_minilog.write_task import BatchWriter, Settle, StreamWriter
+    from pyspark_minilog.options.table import SourceOptions
+    from pyspark_minilog.queues.reader import QueueReader
+    from pyspark_minilog.reading.batch_reader import BatchReader
+    from pyspark_minilog.reading.stream_reader import RefusedReader, StreamReader
+    from pyspark_minilog.reading.typed_rows import TypedTopics
+    from pyspark_minilog.writing.block_writer import BlockWriter
+    from pyspark_minilog.writing.write_task import BatchWriter, Settle, StreamWriter
 
 
 class DefaultSource(DataSource):
@@ -43,9 +43,9 @@ class DefaultSource(DataSource):
 
         This method asks the cluster for the schema once, and keeps it: Spark hands this object on to the planner of the
         query. Raises InvalidOption, MinilogError."""
-        from pyspark_minilog.catalog_tables import created, with_options
-        from pyspark_minilog.options import parse_source_options
-        from pyspark_minilog.schema import source_schema
+        from pyspark_minilog.options.catalog_tables import created, with_options
+        from pyspark_minilog.options.table import parse_source_options
+        from pyspark_minilog.reading.schema import source_schema
 
         of_table = created(self.options)
         options = parse_source_options(self.options if of_table is None else of_table)
@@ -58,10 +58,10 @@ class DefaultSource(DataSource):
 
     @hides_traceback
     def reader(self, schema: StructType) -> BatchReader:
-        from pyspark_minilog.batch_reader import BatchReader
-        from pyspark_minilog.catalog_tables import read_options
-        from pyspark_minilog.options import parse_batch_options
-        from pyspark_minilog.schema import frame_schema
+        from pyspark_minilog.options.catalog_tables import read_options
+        from pyspark_minilog.options.table import parse_batch_options
+        from pyspark_minilog.reading.batch_reader import BatchReader
+        from pyspark_minilog.reading.schema import frame_schema
 
         options = parse_batch_options(read_options(self.options, schema))
         rows = self._rows(options, schema)
@@ -71,10 +71,10 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader | QueueReader | RefusedReader:  # noqa: N802 - Spark's name
         _check_streams()
         from minilog.errors import MinilogError
-        from pyspark_minilog.catalog_tables import read_options
-        from pyspark_minilog.options import parse_stream_options
-        from pyspark_minilog.schema import frame_schema
-        from pyspark_minilog.stream_reader import RefusedReader, StreamReader
+        from pyspark_minilog.options.catalog_tables import read_options
+        from pyspark_minilog.options.table import parse_stream_options
+        from pyspark_minilog.reading.schema import frame_schema
+        from pyspark_minilog.reading.stream_reader import RefusedReader, StreamReader
 
         try:
             options = parse_stream_options(read_options(self.options, schema))
@@ -82,15 +82,15 @@ class DefaultSource(DataSource):
         except (InvalidOption, MinilogError) as refusal:
             return RefusedReader(refusal)
         if options.queue is not None:
-            from pyspark_minilog.queue_reader import QueueReader
+            from pyspark_minilog.queues.reader import QueueReader
 
             return QueueReader(options, frame_schema(schema, rows, options), rows)
         return StreamReader(options, frame_schema(schema, rows, options), rows)
 
     def _rows(self, options: SourceOptions, schema: StructType) -> TypedTopics | None:
         """The typed topics of the query, or None if it reads keys and values. Raises InvalidOption."""
-        from pyspark_minilog.catalog_tables import outdated, stored_options
-        from pyspark_minilog.schema import check_source_schema
+        from pyspark_minilog.options.catalog_tables import outdated, stored_options
+        from pyspark_minilog.reading.schema import check_source_schema
 
         rows = self._typed_topics if self._has_looked else _find_rows(options)
         try:
@@ -103,28 +103,28 @@ class DefaultSource(DataSource):
 
     @hides_traceback
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | BlockWriter:
-        from pyspark_minilog.options import parse_sink_options
-        from pyspark_minilog.sink import refuse_overwrite
-        from pyspark_minilog.typed_sink import plan_write
-        from pyspark_minilog.write_task import BatchWriter
+        from pyspark_minilog.options.table import parse_sink_options
+        from pyspark_minilog.writing.sink import refuse_overwrite
+        from pyspark_minilog.writing.typed_sink import plan_write
+        from pyspark_minilog.writing.write_task import BatchWriter
 
         options = parse_sink_options(self.options)
         if overwrite:
             raise refuse_overwrite()
         if options.transaction is not None:
-            from pyspark_minilog.block_writer import begin_write
+            from pyspark_minilog.writing.block_writer import begin_write
 
             return begin_write(options, schema, options.transaction)
         return BatchWriter.begin(options, plan_write(schema, options))
 
     @hides_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        from pyspark_minilog.open_attempt import mark_of
-        from pyspark_minilog.options import parse_stream_sink_options
-        from pyspark_minilog.task_login import task_login
-        from pyspark_minilog.typed_sink import plan_write
-        from pyspark_minilog.worker import settle_in
-        from pyspark_minilog.write_task import StreamWriter
+        from pyspark_minilog.login.task_login import task_login
+        from pyspark_minilog.login.worker import settle_in
+        from pyspark_minilog.options.table import parse_stream_sink_options
+        from pyspark_minilog.writing.open_attempt import mark_of
+        from pyspark_minilog.writing.typed_sink import plan_write
+        from pyspark_minilog.writing.write_task import StreamWriter
 
         settle_in()
         options = parse_stream_sink_options(self.options)
@@ -132,7 +132,7 @@ class DefaultSource(DataSource):
         plan = planned.carry_out(is_pending=options.exactly_once)
         settle: Settle | None = None
         if options.settle_queue is not None:
-            from pyspark_minilog.queue_settlement import commit_settled
+            from pyspark_minilog.queues.settlement import commit_settled
 
             settle = commit_settled
         return StreamWriter(options, plan, login, mark_of(self.options), settle)
@@ -151,7 +151,7 @@ def _check_streams() -> None:
 
 
 def _find_rows(options: SourceOptions) -> TypedTopics | None:
-    from pyspark_minilog.cluster import describe_schemas
-    from pyspark_minilog.typed_rows import typed_topics
+    from pyspark_minilog.reading.cluster import describe_schemas
+    from pyspark_minilog.reading.typed_rows import typed_topics
 
     return typed_topics(describe_schemas(options), options.rows)

@@ -1,7 +1,7 @@
 """`transaction(spark, name, batch_id)`: one commit for several writes of a foreachBatch (docs/spec/connector.md § 6.7).
 
 The block runs in the user's process on the driver. It enlists before any task, gives signs of life between the writes,
-and commits the winners of all writes in one request. block_protocol.py decides.
+and commits the winners of all writes in one request. writing/block_protocol.py decides.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from minilog.sync.transaction import JointTransaction
     from minilog.transactions import AlreadyCommitted, Attempt
     from minilog.types import GroupMetadata
-    from pyspark_minilog.block_folder import BlockFolder
-    from pyspark_minilog.options import SinkOptions
-    from pyspark_minilog.replay_facts import Facts, MicroBatch
+    from pyspark_minilog.options.table import SinkOptions
+    from pyspark_minilog.writing.block_folder import BlockFolder
+    from pyspark_minilog.writing.replay_facts import Facts, MicroBatch
 
 logger = logging.getLogger(__name__)
 
@@ -147,12 +147,12 @@ class _OpenBlock:
         it."""
         from minilog.sync.transaction import JointTransaction
         from minilog.transactions import AlreadyCommitted
-        from pyspark_minilog.block_folder import BlockFolder
-        from pyspark_minilog.block_protocol import BegunBlock, check_replayed_block
-        from pyspark_minilog.block_writer import servers_of
-        from pyspark_minilog.config_file import with_file
-        from pyspark_minilog.replay_facts import facts_of_offsets
-        from pyspark_minilog.write_task import facts_of_batch, with_timeout
+        from pyspark_minilog.options.config_file import with_file
+        from pyspark_minilog.writing.block_folder import BlockFolder
+        from pyspark_minilog.writing.block_protocol import BegunBlock, check_replayed_block
+        from pyspark_minilog.writing.block_writer import servers_of
+        from pyspark_minilog.writing.replay_facts import facts_of_offsets
+        from pyspark_minilog.writing.write_task import facts_of_batch, with_timeout
 
         options = _block_options(given)
         assert attempt.generation is not None
@@ -184,14 +184,14 @@ class _OpenBlock:
         """Commit. Raises InconsistentWrite, NotAReplay, MinilogError, and UnknownOutcome if the outcome is not
         known."""
         from minilog.transactions import TransactionOutcome
-        from pyspark_minilog.block_protocol import (
+        from pyspark_minilog.writing.block_protocol import (
             check_left_out,
             check_replayed_block,
             joint_end,
             pending_versions,
         )
-        from pyspark_minilog.replay_facts import is_compared
-        from pyspark_minilog.write_task import tell_of_a_replay
+        from pyspark_minilog.writing.replay_facts import is_compared
+        from pyspark_minilog.writing.write_task import tell_of_a_replay
 
         begun_count, writes = self.folder.close()
         end, facts = joint_end(self._attempt, begun_count, writes, self._offsets, self._of_batch)
@@ -205,7 +205,7 @@ class _OpenBlock:
             tell_of_a_replay(self.committed, end.contents.rows, is_compared=compared)
             return
         for topic, version in pending_versions(writes):
-            from pyspark_minilog.typed_sink import confirm_schemas
+            from pyspark_minilog.writing.typed_sink import confirm_schemas
 
             confirm_schemas(topic, self._options, [version])
         outcome = self._joint.commit(end.winners, end.contents, coordinator_epoch=end.coordinator_epoch)
@@ -216,7 +216,7 @@ class _OpenBlock:
         """Abort. If the coordinator does not answer, its time-out or the next attempt ends the transaction."""
         from minilog.errors import MinilogError
         from minilog.transactions import TransactionOutcome
-        from pyspark_minilog.block_protocol import pending_versions
+        from pyspark_minilog.writing.block_protocol import pending_versions
 
         if self.committed is not None:
             return
@@ -230,7 +230,7 @@ class _OpenBlock:
             logger.warning("%s was committed before the abort came: nothing has changed", self._attempt)
             return
         for topic, version in pending_versions(self.folder.close()[1]):
-            from pyspark_minilog.typed_sink import withdraw_schema
+            from pyspark_minilog.writing.typed_sink import withdraw_schema
 
             withdraw_schema(topic, self._options, version)
 
@@ -245,8 +245,8 @@ class _OpenBlock:
 def _attempt(micro_batch: MicroBatch, name: str, batch_id: int) -> Attempt:
     """Raises InvalidOption if name or number cannot name a transaction. In a foreachBatch the run is Spark's run of the
     query: the coordinator knows a later one, and refuses this one from then on."""
-    from pyspark_minilog.block_protocol import block_attempt
     from pyspark_minilog.errors import InvalidOption
+    from pyspark_minilog.writing.block_protocol import block_attempt
 
     if not isinstance(name, str) or not name.strip():
         raise InvalidOption("a block of pyspark_minilog.transaction needs a name: give the transactional id as text")
@@ -263,10 +263,10 @@ def _micro_batch(spark: SparkSession) -> tuple[MicroBatch, str | None, bytes]:
     """The micro-batch of the foreachBatch that the block runs in, and the folder of its query's checkpoint, as far as
     Spark says them. If only Spark can read the folder: also the digest of the offsets. A session of Spark Connect does
     not say whether there is a micro-batch."""
-    from pyspark_minilog.checkpoint import is_local
     from pyspark_minilog.job_properties import BATCH_ID, QUERY_ID, RUN_ID
-    from pyspark_minilog.jvm_checkpoint import checkpoint_of, jvm_offsets_digest
-    from pyspark_minilog.replay_facts import MicroBatch
+    from pyspark_minilog.writing.checkpoint import is_local
+    from pyspark_minilog.writing.jvm_checkpoint import checkpoint_of, jvm_offsets_digest
+    from pyspark_minilog.writing.replay_facts import MicroBatch
 
     context = getattr(spark, "sparkContext", None)
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)
@@ -281,7 +281,7 @@ def _micro_batch(spark: SparkSession) -> tuple[MicroBatch, str | None, bytes]:
 
 def _block_options(given: Mapping[str, str]) -> SinkOptions:
     """The options of all writes. Raises InvalidOption, also for an option that no write of a block may have."""
-    from pyspark_minilog.options import parse_sink_options
+    from pyspark_minilog.options.table import parse_sink_options
 
     parse_sink_options({**_of_writes(given), "transaction": "a new one"})
     return parse_sink_options(given)

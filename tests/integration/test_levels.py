@@ -29,8 +29,8 @@ from minilog.producer.typed_rows import DELETIONS_LEVEL
 from minilog_broker.levels import QUEUES_LEVEL
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.files import OsFileSystem
-from pyspark_minilog.options import parse_sink_options
-from pyspark_minilog.typed_sink import plan_write
+from pyspark_minilog.options.table import parse_sink_options
+from pyspark_minilog.writing.typed_sink import plan_write
 from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.clients import Reader, Writer, read_all

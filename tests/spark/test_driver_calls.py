@@ -16,10 +16,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from minilog import Admin, NewTopic, Producer
 from minilog.net.network_client import NetworkClient as KnownCluster
 from minilog.types import SizesFrom
-from pyspark_minilog import clients, stream_reader
-from pyspark_minilog.options import parse_stream_options
-from pyspark_minilog.schema import arrow_source_schema
-from pyspark_minilog.stream_reader import StreamReader
+from pyspark_minilog.login import clients
+from pyspark_minilog.options.table import parse_stream_options
+from pyspark_minilog.reading import stream_reader
+from pyspark_minilog.reading.schema import arrow_source_schema
+from pyspark_minilog.reading.stream_reader import StreamReader
 from tests.cluster import Cluster
 from tests.rules import proves
 

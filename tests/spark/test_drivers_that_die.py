@@ -19,9 +19,11 @@ from pyspark.sql.types import StringType, StructType, TimestampType
 
 from minilog import Admin, Consumer, NewTopic, TopicPartition
 from minilog.errors import ProducerFenced
-from pyspark_minilog import DefaultSource, clients, write_task
-from pyspark_minilog.sink_protocol import stream_attempt
-from pyspark_minilog.write_task import BatchWriter, StreamWriter, write_part
+from pyspark_minilog import DefaultSource
+from pyspark_minilog.login import clients
+from pyspark_minilog.writing import write_task
+from pyspark_minilog.writing.sink_protocol import stream_attempt
+from pyspark_minilog.writing.write_task import BatchWriter, StreamWriter, write_part
 from tests.cluster import Cluster
 from tests.rules import proves
 from tests.spark.kit import wait_until

@@ -11,10 +11,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from minilog import TopicPartition
 from pyspark_minilog.errors import DataLoss
-from pyspark_minilog.offsets import Partition, SourceOffset
-from pyspark_minilog.options import parse_stream_options
-from pyspark_minilog.schema import arrow_source_schema
-from pyspark_minilog.stream_reader import StreamReader
+from pyspark_minilog.options.offsets import Partition, SourceOffset
+from pyspark_minilog.options.table import parse_stream_options
+from pyspark_minilog.reading.schema import arrow_source_schema
+from pyspark_minilog.reading.stream_reader import StreamReader
 from tests.cluster import Cluster
 from tests.rules import proves
 from tests.spark.kit import Collected, Kit, edit_checkpoint, run_available, values, wait_until

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 import pyspark_minilog
 from minilog import NewTopic, schema_from_ddl
 from pyspark_minilog import Observation, observation
-from pyspark_minilog.behind import QueryBehind
+from pyspark_minilog.watching.behind import QueryBehind
 from tests.rules import proves
 from tests.spark.kit import Kit, wait_until
 

@@ -22,14 +22,16 @@ from pyspark.sql.types import BinaryType, StructType
 
 from minilog import Admin, NewTopic, Producer, QueueConsumer
 from minilog.v1 import queue_pb2
-from pyspark_minilog import DefaultSource, clients, queue_reader
+from pyspark_minilog import DefaultSource
 from pyspark_minilog.errors import InvalidOption, LeaseLost
 from pyspark_minilog.job_properties import BATCH_ID, QUERY_ID, RUN_ID
-from pyspark_minilog.queue_offsets import QueueOffset
-from pyspark_minilog.queue_reader import QueueReader
-from pyspark_minilog.schema import source_schema
-from pyspark_minilog.sink_protocol import STREAM_PREFIX
-from pyspark_minilog.write_task import StreamWriter
+from pyspark_minilog.login import clients
+from pyspark_minilog.queues import reader as queue_reader
+from pyspark_minilog.queues.offset import QueueOffset
+from pyspark_minilog.queues.reader import QueueReader
+from pyspark_minilog.reading.schema import source_schema
+from pyspark_minilog.writing.sink_protocol import STREAM_PREFIX
+from pyspark_minilog.writing.write_task import StreamWriter
 from tests.cluster import Cluster
 from tests.rules import proves
 from tests.spark.kit import wait_until
@@ -391,7 +393,7 @@ def _die_settling(driver: Driver, patched: pytest.MonkeyPatch) -> None:
     assert driver.plan(0)
     written = driver.write(0, driver.read(0))
     with patched.context() as dying:
-        dying.setattr("pyspark_minilog.write_task._carry_out", _dies)
+        dying.setattr("pyspark_minilog.writing.write_task._carry_out", _dies)
         with pytest.raises(KeyboardInterrupt):
             driver.commit(0, written)
     driver.die()

@@ -27,8 +27,8 @@ from minilog.config import parse_config
 from minilog.errors import AuthenticationFailed
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
 from minilog.security.secret import Secret
-from pyspark_minilog.clients import lend
-from pyspark_minilog.options import parse_sink_options, parse_source_options
+from pyspark_minilog.login.clients import lend
+from pyspark_minilog.options.table import parse_sink_options, parse_source_options
 from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
 from tests.spark.secured_job import Plan

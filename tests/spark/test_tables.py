@@ -10,7 +10,7 @@ import pytest
 from minilog import schema_from_ddl
 from minilog.typed.evolution import add_column, rename_column
 from minilog.typed.fields import Field, Primitive
-from pyspark_minilog.typed_rows import METADATA
+from pyspark_minilog.reading.typed_rows import METADATA
 from tests.rules import proves
 from tests.spark.kit import Collected, Kit, finish, run_available, values
 from tests.spark.typed_kit import flights, send_rows, texts, typed_topic

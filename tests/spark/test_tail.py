@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from minilog import Admin, NewTopic, Producer
-from pyspark_minilog import clients
-from pyspark_minilog.offsets import Partition
-from pyspark_minilog.tail import wait_for_news
+from pyspark_minilog.login import clients
+from pyspark_minilog.options.offsets import Partition
+from pyspark_minilog.reading.tail import wait_for_news
 from tests.cluster import Cluster
 from tests.rules import proves
 

@@ -14,8 +14,9 @@ import pytest
 
 from minilog import schema_from_ddl
 from minilog.net.network_client import NetworkClient as KnownCluster
-from pyspark_minilog import DefaultSource, clients
-from pyspark_minilog.stream_reader import StreamReader
+from pyspark_minilog import DefaultSource
+from pyspark_minilog.login import clients
+from pyspark_minilog.reading.stream_reader import StreamReader
 from tests.spark.kit import Kit
 from tests.spark.typed_kit import send_rows, typed_topic
 

@@ -17,7 +17,8 @@ import pyspark_minilog
 from minilog import Consumer, NewTopic, schema_from_ddl
 from minilog.typed.evolution import add_column, drop_column, loosen_column, rename_column, widen_column
 from minilog.typed.fields import Field, Primitive
-from pyspark_minilog import DefaultSource, clients
+from pyspark_minilog import DefaultSource
+from pyspark_minilog.login import clients
 from tests.cluster import Cluster
 from tests.rules import proves
 from tests.spark.kit import Kit, forget_from, run_available, start, wait_until

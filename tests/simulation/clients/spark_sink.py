@@ -32,7 +32,14 @@ from minilog.partition_key import PartitionKey
 from minilog.transactions.client import Transactions
 from minilog.transactions.messages import AlreadyCommitted, Attempt, Enlistment, TransactionOutcome, Winner
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
-from pyspark_minilog.sink_protocol import Abort, End, TaskReport, abort_decision, commit_decision, stream_attempt
+from pyspark_minilog.writing.sink_protocol import (
+    Abort,
+    End,
+    TaskReport,
+    abort_decision,
+    commit_decision,
+    stream_attempt,
+)
 from tests.simulation.clients.transaction_history import Generation, TransactionHistory
 from tests.simulation.violation import Violation
 

@@ -11,8 +11,8 @@ from minilog.net.offsets_query import check_spec, offset_of
 from minilog.scanning.places import places_of
 from minilog.types import TopicPartition
 from minilog.v1 import metadata_pb2
-from pyspark_minilog.offsets import EARLIEST, LATEST, parse_offset_spec
-from pyspark_minilog.places import parse_start
+from pyspark_minilog.options.offsets import EARLIEST, LATEST, parse_offset_spec
+from pyspark_minilog.options.places import parse_start
 
 AT = TopicPartition("flights", 0)
 WORDS = [(word, "earliest") for word in ("earliest", "start", "beginning", "Start", "EARLIEST")]

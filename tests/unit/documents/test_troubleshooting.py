@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs/guides/troubleshooting.md").read_text()
 OF_OTHERS = "## Before the connector speaks"
 NOT_SENTENCES = {
     ("cluster.py", "unreachable: the last attempt returns or raises"),
-    ("queue_source.py", "unreachable: the last attempt returns or raises"),
+    ("leases.py", "unreachable: the last attempt returns or raises"),
     ("config_file.py", " is not possible: "),  # what another one is cut by
 }
 METRICS = "observed_metrics.py"  # what a metric means: it is shown by Prometheus
@@ -37,7 +37,7 @@ def template(text: ast.expr) -> str | None:
 def sentences() -> set[tuple[str, str]]:
     """(module, text) of each text of at least four words that is no docstring and no part of another text."""
     texts = set()
-    for module in sorted(CONNECTOR.glob("*.py")):
+    for module in sorted(CONNECTOR.rglob("*.py")):
         tree = ast.parse(module.read_text())
         inner = {id(part) for text in ast.walk(tree) if isinstance(text, ast.JoinedStr) for part in text.values}
         inner |= {id(line.value) for line in ast.walk(tree) if isinstance(line, ast.Expr)}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pyspark_minilog.behind import MOST_TOPICS, OTHER_TOPICS, Batch, Left, QueryBehind, TopicBehind, batch_of
-from pyspark_minilog.limits import SizeMarks
-from pyspark_minilog.offsets import Partition, parse_offset_spec
-from pyspark_minilog.unread import Unread, left_over, unread_bytes
+from pyspark_minilog.options.limits import SizeMarks
+from pyspark_minilog.options.offsets import Partition, parse_offset_spec
+from pyspark_minilog.watching.behind import MOST_TOPICS, OTHER_TOPICS, Batch, Left, QueryBehind, TopicBehind, batch_of
+from pyspark_minilog.watching.unread import Unread, left_over, unread_bytes
 from tests.rules import proves
 
 pytestmark = proves("SPF.18")

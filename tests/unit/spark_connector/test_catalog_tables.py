@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_minilog.catalog_tables import OPTIONS, created, read_options, stored_options, with_options
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.options import parse_source_options
-from pyspark_minilog.schema import check_source_schema, source_schema
+from pyspark_minilog.options.catalog_tables import OPTIONS, created, read_options, stored_options, with_options
+from pyspark_minilog.options.table import parse_source_options
+from pyspark_minilog.reading.schema import check_source_schema, source_schema
 from tests.rules import proves
 
 pytestmark = proves("SPF.5")

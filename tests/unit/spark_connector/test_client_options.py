@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.options import parse_sink_options, parse_source_options
+from pyspark_minilog.options.table import parse_sink_options, parse_source_options
 from tests.rules import proves
 
 pytestmark = proves("SPF.20")

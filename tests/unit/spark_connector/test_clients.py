@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from minilog import Admin
-from pyspark_minilog import clients
-from pyspark_minilog.worker import settle_in
+from pyspark_minilog.login import clients
+from pyspark_minilog.login.worker import settle_in
 
 
 def _settings(number: int) -> dict[str, str]:

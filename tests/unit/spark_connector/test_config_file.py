@@ -9,10 +9,10 @@ import pytest
 
 from minilog import Admin
 from minilog.errors import InvalidConfig
-from pyspark_minilog import clients
-from pyspark_minilog.config_file import OWNED, with_file
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.options import parse_sink_options, parse_stream_options
+from pyspark_minilog.login import clients
+from pyspark_minilog.options.config_file import OWNED, with_file
+from pyspark_minilog.options.table import parse_sink_options, parse_stream_options
 from tests.rules import proves
 
 pytestmark = proves("SPF.19")

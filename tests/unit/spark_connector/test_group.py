@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 
-from pyspark_minilog.group import GroupProgress
-from pyspark_minilog.offsets import Partition
-from pyspark_minilog.options import parse_stream_options
-from pyspark_minilog.schema import arrow_source_schema
-from pyspark_minilog.stream_reader import StreamReader
+from pyspark_minilog.options.offsets import Partition
+from pyspark_minilog.options.table import parse_stream_options
+from pyspark_minilog.reading.group import GroupProgress
+from pyspark_minilog.reading.schema import arrow_source_schema
+from pyspark_minilog.reading.stream_reader import StreamReader
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "request.timeout.ms": "100"}
 A0 = Partition("a", 0)

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from pyspark_minilog import options
-from pyspark_minilog.config_file import OWNED
+from pyspark_minilog.options import table as options
+from pyspark_minilog.options.config_file import OWNED
 from tests.rules import proves
 
 pytestmark = proves("SPO.22")

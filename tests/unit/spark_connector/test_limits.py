@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_minilog.limits import Limits, Pace, SizeMarks, capped, share, share_bytes, sizes_to_ask
-from pyspark_minilog.offsets import Partition
+from pyspark_minilog.options.limits import Limits, Pace, SizeMarks, capped, share, share_bytes, sizes_to_ask
+from pyspark_minilog.options.offsets import Partition
 from tests.rules import proves
 from tests.unit.storage.logs import batch, open_log, run_of
 from tests.world.disk import MemoryDisk

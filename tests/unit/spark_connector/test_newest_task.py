@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import OffsetOutOfRange
-from pyspark_minilog.batch_plan import BatchPlan
-from pyspark_minilog.newest_task import MOST_LOOKS, SPOOL_BYTES, newest_tasks, settled
-from pyspark_minilog.offsets import Partition, parse_offset_spec
-from pyspark_minilog.places import ends_now, parse_timestamp
-from pyspark_minilog.planning import PlannedRange
+from pyspark_minilog.options.offsets import Partition, parse_offset_spec
+from pyspark_minilog.options.places import ends_now, parse_timestamp
+from pyspark_minilog.reading.batch_plan import BatchPlan
+from pyspark_minilog.reading.newest_task import MOST_LOOKS, SPOOL_BYTES, newest_tasks, settled
+from pyspark_minilog.reading.planning import PlannedRange
 from tests.rules import proves
 
 pytestmark = proves("SPT.5")

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from pyspark_minilog import observation
 from pyspark_minilog.observation import FORGET_AFTER_S, MOST_QUERIES, QueryLedger, QueryListener
-from pyspark_minilog.observed_metrics import QueryMetrics
+from pyspark_minilog.watching.observed_metrics import QueryMetrics
 from tests.rules import proves
 
 pytestmark = proves("SPF.18")

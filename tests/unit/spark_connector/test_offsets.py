@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.offsets import (
+from pyspark_minilog.options.offsets import (
     EARLIEST,
     LATEST,
     Partition,

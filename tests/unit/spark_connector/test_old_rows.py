@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from minilog import schema_from_ddl
-from pyspark_minilog.old_rows import older, oldest_us, too_old
-from pyspark_minilog.sink import Payload
+from pyspark_minilog.writing.old_rows import older, oldest_us, too_old
+from pyspark_minilog.writing.sink import Payload
 from tests.rules import proves
 
 pytestmark = proves("SPS.23")

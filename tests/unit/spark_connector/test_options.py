@@ -10,16 +10,16 @@ import pytest
 
 from pyspark_minilog import helpers
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.limits import Limits
-from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, Partition, everywhere
-from pyspark_minilog.options import (
+from pyspark_minilog.options.limits import Limits
+from pyspark_minilog.options.offsets import EARLIEST, LATEST, OffsetSpec, Partition, everywhere
+from pyspark_minilog.options.places import AtTimestamp, OfGroup
+from pyspark_minilog.options.table import (
     parse_batch_options,
     parse_sink_options,
     parse_source_options,
     parse_stream_options,
     parse_stream_sink_options,
 )
-from pyspark_minilog.places import AtTimestamp, OfGroup
 from tests.rules import proves
 
 BASE = {"bootstrap.servers": "localhost:9092", "subscribe": "flights"}

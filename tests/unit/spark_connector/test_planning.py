@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.offsets import Partition, Positions, SourceOffset
-from pyspark_minilog.planning import (
+from pyspark_minilog.options.offsets import Partition, Positions, SourceOffset
+from pyspark_minilog.reading.planning import (
     MAX_TASKS,
     SMALL_TASK_OFFSETS,
     PlannedRange,
@@ -23,7 +23,7 @@ from pyspark_minilog.planning import (
     until,
     vanished,
 )
-from pyspark_minilog.resolving import Snapshot
+from pyspark_minilog.reading.resolving import Snapshot
 from tests.rules import proves
 
 A0, A1, B0 = Partition("a", 0), Partition("a", 1), Partition("b", 0)

@@ -11,22 +11,22 @@ import pytest
 
 from minilog.transactions import AlreadyCommitted, Contents, Enlistment
 from minilog.v1 import common_pb2, queue_pb2
-from pyspark_minilog.checkpoint import BatchOffsets, UnknownForm, batch_offsets, offsets_digest, read_offsets
 from pyspark_minilog.errors import InvalidOption, NotAReplay
-from pyspark_minilog.offsets import Partition, SourceOffset
-from pyspark_minilog.options import (
+from pyspark_minilog.options.offsets import Partition, SourceOffset
+from pyspark_minilog.options.table import (
     parse_batch_options,
     parse_sink_options,
     parse_stream_options,
     parse_stream_sink_options,
 )
-from pyspark_minilog.planned_batches import BatchState, forget_batch, note_batch, noted_batch
-from pyspark_minilog.planning import PlannedRange
-from pyspark_minilog.queue_offsets import LeasedRange, QueueLease, QueueOffset, gathered_parts, leased_ranges
-from pyspark_minilog.queue_replay import Commitment, is_read_again
-from pyspark_minilog.queue_settlement import queue_batch
-from pyspark_minilog.replay_facts import NO_FACTS, facts_of_offsets, facts_of_rows
-from pyspark_minilog.sink_protocol import Abort, End, TaskReport, commit_decision, stream_attempt
+from pyspark_minilog.queues.offset import LeasedRange, QueueLease, QueueOffset, gathered_parts, leased_ranges
+from pyspark_minilog.queues.planned_batches import BatchState, forget_batch, note_batch, noted_batch
+from pyspark_minilog.queues.replay import Commitment, is_read_again
+from pyspark_minilog.queues.settlement import queue_batch
+from pyspark_minilog.reading.planning import PlannedRange
+from pyspark_minilog.writing.checkpoint import BatchOffsets, UnknownForm, batch_offsets, offsets_digest, read_offsets
+from pyspark_minilog.writing.replay_facts import NO_FACTS, facts_of_offsets, facts_of_rows
+from pyspark_minilog.writing.sink_protocol import Abort, End, TaskReport, commit_decision, stream_attempt
 from tests.rules import proves
 
 pytestmark = proves("SPQ.1", "SPQ.11")

@@ -12,9 +12,9 @@ from pyspark.sql.types import IntegerType, StructType
 
 from minilog.consumer.decode import POLL_SCHEMA, POLL_SCHEMA_WITH_HEADERS
 from pyspark_minilog.errors import DataLoss, InvalidOption
-from pyspark_minilog.loss import LossReport
-from pyspark_minilog.read_task import TARGET_BYTES, TARGET_ROWS, joined
-from pyspark_minilog.schema import arrow_source_schema, check_source_schema, source_schema
+from pyspark_minilog.reading.loss import LossReport
+from pyspark_minilog.reading.read_task import TARGET_BYTES, TARGET_ROWS, joined
+from pyspark_minilog.reading.schema import arrow_source_schema, check_source_schema, source_schema
 from tests.rules import proves
 
 SCHEMA = arrow_source_schema(False)

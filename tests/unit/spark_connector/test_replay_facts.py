@@ -11,7 +11,7 @@ import pytest
 
 from minilog.transactions import AlreadyCommitted, Contents
 from pyspark_minilog.errors import NotAReplay
-from pyspark_minilog.replay_facts import (
+from pyspark_minilog.writing.replay_facts import (
     Facts,
     MicroBatch,
     check_other_run,
@@ -22,7 +22,7 @@ from pyspark_minilog.replay_facts import (
     is_compared,
     read_facts,
 )
-from pyspark_minilog.sink_protocol import stream_attempt
+from pyspark_minilog.writing.sink_protocol import stream_attempt
 from tests.rules import proves
 
 pytestmark = proves("SPS.13", "SPS.14")

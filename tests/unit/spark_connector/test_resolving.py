@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.offsets import EARLIEST, LATEST, Partition, everywhere, parse_offset_spec
-from pyspark_minilog.places import (
+from pyspark_minilog.options.offsets import EARLIEST, LATEST, Partition, everywhere, parse_offset_spec
+from pyspark_minilog.options.places import (
     Ago,
     AtTimestamp,
     LastRecords,
@@ -19,8 +19,8 @@ from pyspark_minilog.places import (
     parse_timestamps,
     timestamps_ms,
 )
-from pyspark_minilog.planning import PlannedRange, batch_ranges
-from pyspark_minilog.resolving import Resolved, Snapshot, resolve
+from pyspark_minilog.reading.planning import PlannedRange, batch_ranges
+from pyspark_minilog.reading.resolving import Resolved, Snapshot, resolve
 from tests.rules import proves
 
 A0, A1 = Partition("a", 0), Partition("a", 1)

@@ -9,7 +9,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from pyspark_minilog.row_sums import sum_of_rows
+from pyspark_minilog.writing.row_sums import sum_of_rows
 
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 VALUES = {

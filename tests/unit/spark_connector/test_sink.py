@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.sink import Payload, SinkPlan, plan_sink, refuse_overwrite
+from pyspark_minilog.writing.sink import Payload, SinkPlan, plan_sink, refuse_overwrite
 from tests.rules import proves
 
 HEADERS = "array<struct<key:string,value:binary>>"

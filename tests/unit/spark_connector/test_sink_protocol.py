@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from minilog.transactions.messages import AlreadyCommitted, Attempt, Contents, Enlistment, Winner, WrittenPartition
-from pyspark_minilog.checkpoint import offsets_digest, query_id
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
-from pyspark_minilog.replay_facts import Facts, MicroBatch, facts_of_rows
-from pyspark_minilog.sink_protocol import (
+from pyspark_minilog.writing.checkpoint import offsets_digest, query_id
+from pyspark_minilog.writing.replay_facts import Facts, MicroBatch, facts_of_rows
+from pyspark_minilog.writing.sink_protocol import (
     Abort,
     End,
     TaskReport,

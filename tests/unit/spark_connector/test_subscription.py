@@ -7,8 +7,8 @@ import re
 import pytest
 
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.offsets import Partition
-from pyspark_minilog.subscription import TopicFacts, exactly_one, python_pattern
+from pyspark_minilog.options.offsets import Partition
+from pyspark_minilog.options.subscription import TopicFacts, exactly_one, python_pattern
 from tests.rules import proves
 
 pytestmark = proves("SPO.2")

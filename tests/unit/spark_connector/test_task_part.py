@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from minilog.errors import ProducerFenced
-from pyspark_minilog.task_part import TaskPart
+from pyspark_minilog.writing.task_part import TaskPart
 from tests.rules import proves
 
 pytestmark = proves("SPS.18")

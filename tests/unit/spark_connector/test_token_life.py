@@ -14,12 +14,12 @@ from minilog import Admin
 from minilog.admin.security import DelegationToken, TokenInformation
 from minilog.config import parse_config
 from minilog.security.secret import Secret
-from pyspark_minilog import clients, task_login
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.options import SinkOptions, SourceOptions, parse_sink_options, parse_source_options
-from pyspark_minilog.read_task import ReadTask
-from pyspark_minilog.task_login import TaskLogin, as_task
-from pyspark_minilog.token_life import KeptToken, Step
+from pyspark_minilog.login import clients, task_login
+from pyspark_minilog.login.task_login import TaskLogin, as_task
+from pyspark_minilog.login.token_life import KeptToken, Step
+from pyspark_minilog.options.table import SinkOptions, SourceOptions, parse_sink_options, parse_source_options
+from pyspark_minilog.reading.read_task import ReadTask
 from tests.rules import proves
 
 pytestmark = proves("SPF.23")

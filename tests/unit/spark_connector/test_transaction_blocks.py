@@ -11,8 +11,11 @@ import pytest
 
 from minilog.errors import InvalidTxnState
 from minilog.transactions import AlreadyCommitted, Contents, Enlistment, Winner, WrittenPartition
-from pyspark_minilog.block_folder import BlockFolder
-from pyspark_minilog.block_protocol import (
+from pyspark_minilog.errors import InconsistentWrite, InvalidOption, NotAReplay
+from pyspark_minilog.options.table import parse_sink_options, parse_stream_sink_options
+from pyspark_minilog.transaction_block import TransactionBlock
+from pyspark_minilog.writing.block_folder import BlockFolder
+from pyspark_minilog.writing.block_protocol import (
     BegunBlock,
     HandOver,
     block_attempt,
@@ -20,11 +23,8 @@ from pyspark_minilog.block_protocol import (
     hand_over,
     joint_end,
 )
-from pyspark_minilog.errors import InconsistentWrite, InvalidOption, NotAReplay
-from pyspark_minilog.options import parse_sink_options, parse_stream_sink_options
-from pyspark_minilog.replay_facts import Facts, facts_of_rows
-from pyspark_minilog.sink_protocol import End, TaskReport
-from pyspark_minilog.transaction_block import TransactionBlock
+from pyspark_minilog.writing.replay_facts import Facts, facts_of_rows
+from pyspark_minilog.writing.sink_protocol import End, TaskReport
 from tests.rules import proves
 
 pytestmark = proves("SPS.27")
@@ -155,7 +155,7 @@ class TestTheFolder:
         assert pathlib.Path(folder.path).stat().st_mode & 0o777 == 0o700
 
     def test_a_block_has_a_bounded_number_of_writes(self, folder: BlockFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pyspark_minilog.block_folder.MAX_WRITES", 2)
+        monkeypatch.setattr("pyspark_minilog.writing.block_folder.MAX_WRITES", 2)
         folder.open(BLOCK)
         folder.begin()
         folder.begin()

@@ -27,26 +27,26 @@ from minilog.typed.fields import Field, Primitive
 from minilog.typed.topic_schemas import TopicSchemas
 from pyspark_minilog.errors import InvalidOption, SchemaChanged
 from pyspark_minilog.helpers import _options
-from pyspark_minilog.offsets import Partition, SourceOffset, parse_offset_spec
-from pyspark_minilog.options import (
+from pyspark_minilog.options.offsets import Partition, SourceOffset, parse_offset_spec
+from pyspark_minilog.options.table import (
     RowOptions,
     parse_batch_options,
     parse_sink_options,
     parse_source_options,
     parse_stream_options,
 )
-from pyspark_minilog.planning import PlannedRange
-from pyspark_minilog.read_task import ReadTask, joined, planned
-from pyspark_minilog.spark_types import arrow_schema, schema_from_spark, spark_schema
-from pyspark_minilog.typed_plan import TypedPlan
-from pyspark_minilog.typed_rows import (
+from pyspark_minilog.reading.planning import PlannedRange
+from pyspark_minilog.reading.read_task import ReadTask, joined, planned
+from pyspark_minilog.reading.typed_rows import (
     METADATA,
     TypedTopic,
     TypedTopics,
     check_untyped,
     typed_topics,
 )
-from pyspark_minilog.typed_sink import check_columns, spelled, without_mark
+from pyspark_minilog.spark_types import arrow_schema, schema_from_spark, spark_schema
+from pyspark_minilog.writing.typed_plan import TypedPlan
+from pyspark_minilog.writing.typed_sink import check_columns, spelled, without_mark
 from tests.rules import proves
 
 V1 = schema_from_ddl("carrier string NOT NULL, delay int, note string", ["carrier"])

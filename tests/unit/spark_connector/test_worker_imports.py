@@ -11,24 +11,26 @@ _HEAVY = {
     "cryptography", "jwt", "minilog.aio.admin", "minilog.aio.consumer_shell", "minilog.aio.producer",
     "minilog.typed.evolution", "minilog.typed.reader", "minilog.typed.rows", "minilog_broker", "msgspec",
     "opentelemetry", "prometheus_client", "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet",
-    "pyspark_minilog.cluster", "pyspark_minilog.typed_rows", "pyspark_minilog.typed_sink", "rich", "sqlglot",
-    "starlette", "structlog", "typer", "uvicorn",
+    "pyspark_minilog.reading.cluster", "pyspark_minilog.reading.typed_rows", "pyspark_minilog.writing.typed_sink",
+    "rich", "sqlglot", "starlette", "structlog", "typer", "uvicorn",
 }  # fmt: skip
 _TYPED = {"minilog.typed.reader", "minilog.typed.rows", "minilog.typed.evolution"}
 # What is pickled to the task, and the client that it is lent.
 _CASES = {
-    "import pyspark_minilog.batch_reader, pyspark_minilog.clients, minilog; minilog.Consumer": {
+    "import pyspark_minilog.reading.batch_reader, pyspark_minilog.login.clients, minilog; minilog.Consumer": {
         "minilog.aio.consumer_shell"
     },
-    "import pyspark_minilog.stream_reader, pyspark_minilog.clients, minilog; minilog.Consumer": {
+    "import pyspark_minilog.reading.stream_reader, pyspark_minilog.login.clients, minilog; minilog.Consumer": {
         "minilog.aio.consumer_shell"
     },
-    "import pyspark_minilog.queue_reader, pyspark_minilog.clients, minilog; minilog.Consumer": {
+    "import pyspark_minilog.queues.reader, pyspark_minilog.login.clients, minilog; minilog.Consumer": {
         "minilog.aio.consumer_shell"
     },
-    "import pyspark_minilog.task_rows, pyspark_minilog.batch_reader": _TYPED,
-    "import pyspark_minilog.write_task, pyspark_minilog.clients, minilog; minilog.Producer": {"minilog.aio.producer"},
-    "import pyspark_minilog.typed_plan, pyspark_minilog.write_task": _TYPED,
+    "import pyspark_minilog.reading.task_rows, pyspark_minilog.reading.batch_reader": _TYPED,
+    "import pyspark_minilog.writing.write_task, pyspark_minilog.login.clients, minilog; minilog.Producer": {
+        "minilog.aio.producer"
+    },
+    "import pyspark_minilog.writing.typed_plan, pyspark_minilog.writing.write_task": _TYPED,
 }
 
 
