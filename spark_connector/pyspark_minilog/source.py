@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark_minilog.reading.stream_reader import RefusedReader, StreamReader
     from pyspark_minilog.reading.typed_rows import TypedTopics
     from pyspark_minilog.writing.block_writer import BlockWriter
-    from pyspark_minilog.writing.write_task import BatchWriter, Settle, StreamWriter
+    from pyspark_minilog.writing.write_task import BatchWriter, StreamWriter
 
 
 class DefaultSource(DataSource):
@@ -130,12 +130,11 @@ class DefaultSource(DataSource):
         options = parse_stream_sink_options(self.options)
         planned, login = plan_write(schema, options), task_login(options)
         plan = planned.carry_out(is_pending=options.exactly_once)
-        settle: Settle | None = None
-        if options.settle_queue is not None:
-            from pyspark_minilog.queues.settlement import commit_settled
+        if options.settle_queue is None:
+            return StreamWriter(options, plan, login, mark_of(self.options))
+        from pyspark_minilog.queues.settlement import settling
 
-            settle = commit_settled
-        return StreamWriter(options, plan, login, mark_of(self.options), settle)
+        return StreamWriter(options, plan, login, mark_of(self.options), settling)
 
 
 def _check_streams() -> None:

@@ -165,7 +165,7 @@ def scene(
 
 @proves("SPQ.2")
 def test_messages_are_settled_with_their_rows_by_one_driver_after_the_other(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = Driver(scene, tmp_path / "one", monkeypatch)
     scene.send("a", "b")
@@ -183,6 +183,8 @@ def test_messages_are_settled_with_their_rows_by_one_driver_after_the_other(
     third = Driver(scene, tmp_path / "three", monkeypatch)  # Spark repeats a batch that it has not noted as done
     third.whole(1)
     assert (scene.rows(), scene.backlog()) == (["a", "b", "c"], 0)
+    assert "does not write its 1 rows again" in caplog.text
+    assert "compared" not in caplog.text  # the offsets have shown that it is a replay
     assert not third.plan(2)
 
 

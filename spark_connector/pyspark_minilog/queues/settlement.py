@@ -16,8 +16,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from minilog.transactions import Enlistment, Winner
@@ -28,8 +30,8 @@ from pyspark_minilog.options.table import SinkOptions
 from pyspark_minilog.queues.offset import QueueOffset
 from pyspark_minilog.queues.planned_batches import BatchState, note_batch, noted_batch
 from pyspark_minilog.writing.checkpoint import BatchOffsets, UnknownForm, batch_offsets
-from pyspark_minilog.writing.replay_facts import Facts, facts_of_offsets
-from pyspark_minilog.writing.sink_protocol import Abort, End, TaskReport, commit_decision
+from pyspark_minilog.writing.sink_protocol import Abort, TaskReport
+from pyspark_minilog.writing.write_task import Settlement
 
 if TYPE_CHECKING:
     from minilog.transactions import Attempt, WrittenPartition
@@ -77,41 +79,35 @@ def _is_of(text: str, queue: str) -> bool:
     return isinstance(offset, dict) and offset.get(QUEUE_KEY) == queue
 
 
-def commit_settled(
-    options: SinkOptions, reports: Sequence[TaskReport | None], batch_id: int, of_rows: Facts, carry_out: CarryOut
-) -> None:
-    """Commit a micro-batch and settle its messages, both or neither. `of_rows` are the `facts_of_rows`. Raises
-    LeaseLost, InvalidOption, MinilogError."""
+@contextmanager
+def settling(
+    options: SinkOptions, reports: Sequence[TaskReport | None], batch_id: int, carry_out: CarryOut
+) -> Iterator[Settlement]:
+    """Open while a micro-batch is committed: its messages are settled, and its rows are committed, both or neither.
+    Raises LeaseLost, InvalidOption, MinilogError."""
     batch = _read_batch(options, batch_id)
-    facts = replace(of_rows, offsets=facts_of_offsets(batch.digest))
-    if batch.leased is None or None in reports:
-        check = options.check_replay
-        carry_out(options, commit_decision(reports, batch_id=batch_id, facts=facts, check_replay=check))
+    leased = batch.leased
+    if leased is None or None in reports:
+        yield Settlement(batch.digest)
         return
     from minilog.sync.transaction import Transactions
     from pyspark_minilog.login.clients import lend
 
-    reads, attempt = _was_read(batch.leased), _attempt(reports)
+    reads, attempt = _was_read(leased), _attempt(reports)
     with lend(Transactions, options.client) as transactions:
         begun = transactions.enlist(attempt)
+    settle = partial(_winner, options, begun, leased, reads) if isinstance(begun, Enlistment) else None
     try:
-        decision = commit_decision(
-            reports,
-            begun=begun,
-            batch_id=batch_id,
-            facts=replace(facts, settles=reads),
-            check_replay=options.check_replay,
-            ends_empty=True,
-        )
-        if isinstance(decision, End) and isinstance(begun, Enlistment):
-            winner = _settled(options, begun, batch.leased) if reads else Winner(begun.producer_id, ())
-            decision = replace(decision, winners=(*decision.winners, winner))
-        carry_out(options, decision)
-        note_batch(batch.leased.name(), BatchState.SETTLED)
+        yield Settlement(batch.digest, begun, settles=reads, settle=settle)
+        note_batch(leased.name(), BatchState.SETTLED)
     except BaseException:
         if isinstance(begun, Enlistment):
             carry_out(options, Abort(begun.attempt, begun.coordinator_epoch))
         raise
+
+
+def _winner(options: SinkOptions, begun: Enlistment, leased: QueueOffset, reads: bool) -> Winner:
+    return _settled(options, begun, leased) if reads else Winner(begun.producer_id, ())
 
 
 def _read_batch(options: SinkOptions, batch_id: int) -> QueueBatch:

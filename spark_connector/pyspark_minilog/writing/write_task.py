@@ -13,7 +13,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from minilog import Producer
     from minilog.sync.transaction import Participation
-    from minilog.transactions import AlreadyCommitted, Attempt, Enlistment
+    from minilog.transactions import AlreadyCommitted, Attempt, Enlistment, Winner
     from pyspark_minilog.writing.typed_plan import TypedPlan
     from pyspark_minilog.writing.typed_sink import PlannedWrite
 
@@ -63,7 +63,6 @@ _TIMEOUT_MS = 60_000
 _EARLY_S = 10.0
 
 CarryOut = Callable[[SinkOptions, End | Abort | None], None]
-Settle = Callable[[SinkOptions, Sequence[TaskReport | None], int, Facts, CarryOut], None]
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,36 @@ class Written(WriterCommitMessage):
 
     report: TaskReport
     schema_version: int = 0
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What the driver adds to the commit of a micro-batch: `offsets` is the digest of those of all sources. A driver
+    that settles the messages of a queue has a part of its own in the attempt: `begun`. `settles` is false if they are
+    not settled, since their locks had ended. `settle` gives the driver's winner, and is called for a commit alone."""
+
+    offsets: bytes
+    begun: Enlistment | AlreadyCommitted | None = None
+    settles: bool = True
+    settle: Callable[[], Winner] | None = None
+
+    def added_to(self, decision: End | Abort | None) -> End | Abort | None:
+        """Raises LeaseLost, MinilogError."""
+        if self.settle is None or not isinstance(decision, End):
+            return decision
+        return replace(decision, winners=(*decision.winners, self.settle()))
+
+
+# Open while a micro-batch is committed. An error in between takes the driver's part back.
+Settling = Callable[[SinkOptions, Sequence[TaskReport | None], int, CarryOut], AbstractContextManager[Settlement]]
+
+
+@contextmanager
+def without_settlement(
+    options: SinkOptions, reports: Sequence[TaskReport | None], batch_id: int, carry_out: CarryOut
+) -> Iterator[Settlement]:
+    """The commit of a micro-batch of which no message is settled."""
+    yield Settlement(offsets_digest(options.checkpoint, batch_id))
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -162,7 +191,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The writer of `df.writeStream`. Spark makes one for each micro-batch and pickles it to the tasks, which share its
     attempt id. `commit` and `abort` run on another instance. That one has the tasks' messages, and the mark with which
-    the attempt id begins. `settle` commits a micro-batch with the messages of its queue (option settleQueue)."""
+    the attempt id begins. `settling` is a part of each commit (option settleQueue)."""
 
     def __init__(
         self,
@@ -170,10 +199,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         plan: SinkPlan | TypedPlan,
         login: TaskLogin | None = None,
         mark: bytes = b"",
-        settle: Settle | None = None,
+        settling: Settling = without_settlement,
     ) -> None:
         self._options = options
-        self._settle = settle
+        self._settling = settling
         self._plan = plan
         self._login = login
         self._mark = mark
@@ -196,12 +225,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if options.exactly_once:
             _confirm_schema(self._plan, options, messages)
             facts = facts_of_rows(self._plan.columns, topic_ids(options, reports), values_of(reports))
-            if self._settle is not None:
-                self._settle(options, reports, batchId, facts, _carry_out)
-            else:
-                facts = replace(facts, offsets=facts_of_offsets(offsets_digest(options.checkpoint, batchId)))
-                check = options.check_replay
-                _carry_out(options, commit_decision(reports, batch_id=batchId, facts=facts, check_replay=check))
+            with self._settling(options, reports, batchId, _carry_out) as settlement:
+                facts = replace(facts, offsets=facts_of_offsets(settlement.offsets), settles=settlement.settles)
+                decision = commit_decision(
+                    reports,
+                    begun=settlement.begun,
+                    batch_id=batchId,
+                    facts=facts,
+                    check_replay=options.check_replay,
+                    ends_empty=settlement.begun is not None,
+                )
+                _carry_out(options, settlement.added_to(decision))
             _tell_of_a_replay(reports, facts, is_stream=True)
         tell_of_old_rows(options, reports)
 
