@@ -7,8 +7,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from minilog.properties import is_secret
-from minilog.security.secret import HIDDEN, Secret
+from minilog.security.secret import HIDDEN, Secret, is_secret
 
 
 class Source(enum.Enum):

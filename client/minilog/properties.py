@@ -13,14 +13,10 @@ import stat
 from collections.abc import Iterator
 
 from minilog.errors import InvalidConfig
+from minilog.security.secret import is_secret
 
 _MAX_BYTES = 1024 * 1024  # some dozen lines, and perhaps certificates. A longer file is not a .properties file
 _OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
-_SECRET = re.compile(
-    r"password|passwd|secret|token(?!auth)|credential|sasl\.jaas\.config|keystore\.key|private\.key", re.IGNORECASE
-)
-_PLACE = re.compile(r"\.(?:file|location|ms)$", re.IGNORECASE)
-
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
 _TRIMMED = "".join(map(chr, range(0x21)))  # what Java's trim takes off
@@ -53,12 +49,6 @@ def properties_file(path: str | os.PathLike[str]) -> dict[str, str]:
     if secret is not None and mode & _OTHERS_READ:
         raise InvalidConfig(f"{name} holds {secret!r}, and other users may read it: chmod 600 {name}")
     return settings
-
-
-def is_secret(key: str) -> bool:
-    """Whether the value of a setting of this name is probably a secret. The place of a secret, such as the name of a
-    file, is no secret, and neither is a time."""
-    return _SECRET.search(key) is not None and _PLACE.search(key) is None
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -525,3 +525,12 @@ class TransactionDescription:
     updated_ms: int
     silent_ms: int | None
     producers: list[EnlistedProducer]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetting:
+    """One setting, as typed. `broker_id`: None for all brokers without a setting of that name of their own."""
+
+    broker_id: int | None
+    name: str
+    value: str

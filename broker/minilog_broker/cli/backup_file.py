@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from minilog.admin.broker_settings import BrokerSetting
 from minilog.admin.security import Quota
 from minilog.security.access_rules import AccessRule
+from minilog.types import BrokerSetting
 from minilog_broker.failure import CommandFailed
 
 FORM, VERSION = "minilog cluster metadata", 2

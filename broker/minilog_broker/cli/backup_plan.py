@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from minilog.admin.broker_settings import BrokerSetting
 from minilog.admin.security import Quota
 from minilog.security.access_rules import AccessRule
+from minilog.types import BrokerSetting
 from minilog_broker.cli.backup_file import KeptOffset, KeptTopic, Metadata
-from minilog_broker.cli.common import HeldOffsets
+from minilog_broker.cli.held_offsets import HeldOffsets
 
 MIN_IN_SYNC = "min.insync.replicas"
 Held = Mapping[tuple[str, int], HeldOffsets]

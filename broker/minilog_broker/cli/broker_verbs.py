@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from minilog.admin.broker_settings import BrokerSetting
+from minilog.types import BrokerSetting
 from minilog_broker.cli.common import (
     AsJson,
     BootstrapServers,

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +15,7 @@ import typer
 from minilog.errors import InvalidConfig, MinilogError
 from minilog.place_words import named_place
 from minilog.properties import properties_file
+from minilog_broker.cli.held_offsets import HeldOffsets
 from minilog_broker.imports import uncollected
 from minilog_broker.printable import printable
 from minilog_broker.printable import say as say
@@ -85,14 +85,6 @@ def changed_settings(
     if both := sorted(configs.keys() & set(unset)):
         raise typer.BadParameter(f"{both[0]} is both in -c and in -d: give it once")
     return configs, unset
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOffsets:
-    """The offsets that one partition holds now: from `start`, and below `end`."""
-
-    start: int
-    end: int
 
 
 def read_offset(text: str) -> str:

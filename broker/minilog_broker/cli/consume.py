@@ -22,7 +22,6 @@ from minilog_broker.cli.common import (
     AsJson,
     BootstrapServers,
     CommandConfig,
-    HeldOffsets,
     Settings,
     admin_client,
     client_settings,
@@ -33,6 +32,7 @@ from minilog_broker.cli.common import (
 from minilog_broker.cli.consume_latest import LatestTable, Printed, View, check_view, print_latest
 from minilog_broker.cli.consume_queue import check_queue, print_queue
 from minilog_broker.cli.consume_rows import RowsShown, ShownAs, column_names, print_rows
+from minilog_broker.cli.held_offsets import HeldOffsets
 from minilog_broker.cli.printed import PrintedProgress, for_terminal, line
 from minilog_broker.cli.record_format import parse_format
 from minilog_broker.failure import CommandFailed

@@ -1,7 +1,7 @@
 """The records that `minilog produce` writes: from lines or whole files, with one key, one timestamp and the same
 headers.
 
-Pure, but for files of options. The command reads those before it writes anything.
+It reads files of options. The command reads those before it writes anything.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
     snapshots      one look at the cluster for many viewers, and its age
     history        numbers over time: a core
     rendering      templates
-    shown_bytes    bytes of records as text, JSON and hex: pure
+    shown_bytes    bytes of records as text, JSON and hex: a core
     record_reader  some records of a topic, within limits
     pages/         the values of each page, made of the client's answers
 """

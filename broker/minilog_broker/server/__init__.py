@@ -1,1 +1,1 @@
-"""The asyncio shell: gRPC services, timers, disk threads and the life cycle around the cores that do no I/O."""
+"""The asyncio shell around the cores: gRPC services, timers, disk threads and the life cycle."""

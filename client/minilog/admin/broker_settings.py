@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from minilog.effective import EffectiveSetting, Origin, Source
 from minilog.errors import BrokerNotAvailable, ResourceNotFound, UnsupportedVersion, error_from_wire
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import now_s
+from minilog.types import BrokerSetting
 from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
 _PAUSE_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerSetting:
-    """One setting, as typed. `broker_id`: None for all brokers without a setting of that name of their own."""
-
-    broker_id: int | None
-    name: str
-    value: str
 
 
 class Decide(Protocol):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from google.protobuf.message import Message
 
-from minilog.admin.broker_settings import BrokerSetting, BrokerSettingsAdmin
+from minilog.admin.broker_settings import BrokerSettingsAdmin
 from minilog.admin.delete_records import END, delete_records
 from minilog.admin.health import ClusterHealth, is_from_controller, is_running, judge
 from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
@@ -66,6 +66,7 @@ from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.transactions.admin import TransactionAdmin
 from minilog.types import (
     BrokerLoad,
+    BrokerSetting,
     ClusterDescription,
     GroupDescription,
     GroupListing,

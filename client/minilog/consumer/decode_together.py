@@ -1,4 +1,5 @@
-"""Decodes several runs at the same time by threads, with the outcome of `decode_all`. Pure except for the threads.
+"""Decodes several runs at the same time by threads, with the outcome of `decode_all`. The threads are
+those of the caller's executor.
 
 Arrow decompresses, validates and filters without Python's lock. Runs of one partition stay in their order. If a run is
 broken, or is not decoded to its end, the later runs of its partition do not count.

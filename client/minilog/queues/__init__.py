@@ -1,4 +1,4 @@
-"""The worker's side of queues: the calls of QueueService, and the decisions about leases, without I/O.
+"""The worker's side of queues: the calls of QueueService, and the cores that decide about leases.
 
 leases        what a worker holds: leases, their locks and their ranges
 settling      verdicts that wait to be sent, as few ranges as possible, each sent until its outcome is certain

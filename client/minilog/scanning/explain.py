@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minilog.scanning.plan import ScanPlan, Wanted, length_of
+from minilog.scanning.planned import ScanPlan, Wanted, length_of
 from minilog.scanning.shape import Shape
 from minilog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from minilog.scanning.reading import Travelled
+    from minilog.scanning.planned import Travelled
     from minilog.typed.topic_schema import TopicSchema
 
 

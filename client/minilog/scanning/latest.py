@@ -37,8 +37,7 @@ from minilog.scanning.newest_rows import (
     chosen,
     deletion_count,
 )
-from minilog.scanning.plan import ScanPlan
-from minilog.scanning.reading import Travelled
+from minilog.scanning.planned import ScanPlan, Travelled
 from minilog.scanning.shape import Shape
 from minilog.types import TopicPartition
 

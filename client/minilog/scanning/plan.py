@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minilog.aio.first_records import offsets_for_times
@@ -17,54 +16,12 @@ from minilog.groups.descriptions import ReadableEnds, look_ups, place
 from minilog.net.lookups import list_offsets
 from minilog.net.metadata_cache import CachedTopic
 from minilog.net.network_client import NetworkClient
-from minilog.scanning.places import Places, check_order, places_of
-from minilog.scanning.shape import Shape, check_keyed, shape_of
+from minilog.scanning.places import check_order, places_of
+from minilog.scanning.planned import ScanPlan, Wanted
 from minilog.types import GroupPosition, TopicPartition
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the user asks for; see minilog.scan. `where` as text. `is_latest`: the newest row of each key alone."""
-
-    topic: str
-    columns: tuple[str, ...] | None = None
-    where: str | None = None
-    start: Places = None
-    end: Places = None
-    partitions: tuple[int, ...] | None = None
-    metadata: bool = False
-    deletes: bool = False
-    is_latest: bool = False
-
-    def shape(self, schema: TopicSchema | None) -> Shape:
-        """Raises InvalidArgument where the topic does not have what the user wants."""
-        if self.is_latest:
-            check_keyed(self.topic, schema)
-        return shape_of(self.topic, schema, self.columns, self.where, metadata=self.metadata, deletes=self.deletes)
-
-
-@dataclass(frozen=True, slots=True)
-class ScanPlan:
-    """`assigned`: each partition with its start, its end (exclusive) and the topic's id, sorted; empty ones, too.
-    `statistics_columns`: those that batches tell of by the topic's setting, None: the default ones."""
-
-    topic_id: str
-    schema: TopicSchema | None
-    assigned: tuple[TopicPartition, ...]
-    statistics_columns: tuple[str, ...] | None
-
-    @property
-    def offsets(self) -> int:
-        """Of all ranges; markers and what was aborted count."""
-        return sum(map(length_of, self.assigned))
-
-
-def length_of(assigned: TopicPartition) -> int:
-    """How many offsets a range of a plan has."""
-    return (assigned.end_offset or 0) - (assigned.offset or 0)
+    pass
 
 
 async def make_plan(cluster: NetworkClient, wanted: Wanted) -> ScanPlan:

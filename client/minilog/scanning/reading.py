@@ -25,9 +25,8 @@ from minilog.errors import TimedOut
 from minilog.net.lookups import answered_offsets
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import SYSTEM_RUNTIME
-from minilog.record_batch.header import Attributes, iterate_headers
-from minilog.scanning.newest_rows import KeyCounts
-from minilog.scanning.plan import ScanPlan, Wanted, length_of, make_plan
+from minilog.scanning.plan import make_plan
+from minilog.scanning.planned import ScanPlan, Travelled, Wanted, length_of
 from minilog.scanning.shape import Shape
 from minilog.sync.loop import LoopThread, shared_loop
 from minilog.types import TopicPartition
@@ -35,27 +34,6 @@ from minilog.types import TopicPartition
 _WAIT_S = 1.0  # of one look for runs
 MOST_THREADS = 8
 """That decode. They share Python's lock for all that is no Arrow: more would wait for it."""
-
-
-@dataclass(slots=True)
-class Travelled:
-    """What came in a read: `left_out` are batches whose statistics say that no row of them is wanted, with the offsets
-    that they span. `keys`: of a read of the newest rows."""
-
-    bytes_received: int = 0
-    batches: int = 0
-    left_out_batches: int = 0
-    left_out_offsets: int = 0
-    keys: KeyCounts | None = None
-
-    def add(self, run: FetchedRun) -> None:
-        """Look at the headers of a run."""
-        self.bytes_received += len(run.batches)
-        for _, header in iterate_headers(memoryview(run.batches)):
-            self.batches += 1
-            if header.is_typed and header.attributes & Attributes.COMPACTED and not header.record_count:
-                self.left_out_batches += 1
-                self.left_out_offsets += header.next_offset - header.base_offset
 
 
 @dataclass(slots=True)

@@ -14,8 +14,9 @@ from minilog.errors import InvalidArgument
 from minilog.scanning.explain import Explanation, explain
 from minilog.scanning.latest import LatestRead
 from minilog.scanning.places import Places
-from minilog.scanning.plan import ScanPlan, Wanted, checked_partitions
-from minilog.scanning.reading import Reader, Travelled
+from minilog.scanning.plan import checked_partitions
+from minilog.scanning.planned import ScanPlan, Travelled, Wanted
+from minilog.scanning.reading import Reader
 from minilog.scanning.shape import Shape
 from minilog.typed.expressions import Condition
 

@@ -9,9 +9,20 @@ search for.
 from __future__ import annotations
 
 import hmac
+import re
 from typing import Final, NoReturn, Self, SupportsIndex, final
 
 HIDDEN: Final = "***"
+_SECRET = re.compile(
+    r"password|passwd|secret|token(?!auth)|credential|sasl\.jaas\.config|keystore\.key|private\.key", re.IGNORECASE
+)
+_PLACE = re.compile(r"\.(?:file|location|ms)$", re.IGNORECASE)
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of a setting of this name is probably a secret. The place of a secret, such as the name of a
+    file, is no secret, and neither is a time."""
+    return _SECRET.search(key) is not None and _PLACE.search(key) is None
 
 
 @final

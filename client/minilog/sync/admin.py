@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from minilog.admin.broker_settings import BrokerSetting
 from minilog.admin.health import ClusterHealth
 from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
 from minilog.admin.security import (
@@ -24,6 +23,7 @@ from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.sync.loop import shared_loop
 from minilog.types import (
     BrokerLoad,
+    BrokerSetting,
     ClusterDescription,
     GroupDescription,
     GroupListing,

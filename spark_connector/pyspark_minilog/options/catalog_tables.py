@@ -1,4 +1,4 @@
-"""Tables of Spark's catalog over topics, and where their options are kept. Pure.
+"""Tables of Spark's catalog over topics, and where their options are kept.
 
 Spark 4.3 passes the options of a table to a Python data source once, when CREATE TABLE asks for the columns. When a
 query reads the table, Spark passes none. But Spark keeps the columns with their metadata, and passes them at each read.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from minilog.config import config_names, parse_config, variable_of
 from minilog.errors import InvalidConfig
-from minilog.properties import is_secret
+from minilog.security.secret import is_secret
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.options.config_file import CONFIG_FILE, OPTION, OWNED, with_file
 

@@ -63,8 +63,8 @@ def read_table(wanted: PlannedRange, rows: TaskRows | None, options: SourceOptio
     """The table of one range. Raises OffsetOutOfRange if it is not there any more, MinilogError."""
     from minilog.config import parse_config
     from minilog.scanning.latest import LatestRead
-    from minilog.scanning.plan import ScanPlan
-    from minilog.scanning.plan import Wanted as Scanned
+    from minilog.scanning.planned import ScanPlan
+    from minilog.scanning.planned import Wanted as Scanned
     from minilog.scanning.reading import Reader
     from minilog.types import TopicPartition
     from pyspark_minilog.options.config_file import with_file

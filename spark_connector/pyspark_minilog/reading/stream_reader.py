@@ -8,7 +8,7 @@ reader (docs/spec/connector.md § 1):
 - Spark compares offsets as text. So the reader returns an unchanged `start` as it came.
 - An idle query asks for the latest offset without a pause. So a call after an idle call first waits at the brokers.
 
-No call looks at the cluster twice, unless something is wrong. `partitions` is pure.
+No call looks at the cluster twice, unless something is wrong. `partitions` never does.
 """
 
 from __future__ import annotations

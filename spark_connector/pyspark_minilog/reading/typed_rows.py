@@ -1,4 +1,4 @@
-"""The columns and the schema versions that a query reads of topics with a schema. Pure.
+"""The columns and the schema versions that a query reads of topics with a schema.
 
 The driver asks for the schemas once, at `load()`. They travel with the plan, so no task describes a topic. A query
 keeps the columns that it began with. It reads each topic by one version of its schema. If the versions differ in the

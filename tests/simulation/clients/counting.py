@@ -19,7 +19,8 @@ from minilog.config import parse_config
 from minilog.consumer.decode import decode_all
 from minilog.consumer.row_selection import RowSelection
 from minilog.errors import MinilogError
-from minilog.scanning.plan import Wanted, length_of, make_plan
+from minilog.scanning.plan import make_plan
+from minilog.scanning.planned import Wanted, length_of
 from minilog.types import TopicPartition
 from tests.simulation.clients import transacting
 from tests.simulation.violation import Violation

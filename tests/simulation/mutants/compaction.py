@@ -14,10 +14,10 @@ from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.replica_effects import BeginCompaction
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.sessions import session
-from minilog_broker.storage import log, producer_state, retention
+from minilog_broker.storage import cleaning, log, producer_state, retention
+from minilog_broker.storage.cleaning import Cleaning, Replacement
 from minilog_broker.storage.compacted_segment import CompactedSegment, CompactedSegmentWriter
-from minilog_broker.storage.compaction import cleaning, due
-from minilog_broker.storage.compaction.cleaning import Cleaning, Replacement
+from minilog_broker.storage.compaction import due
 from minilog_broker.storage.compaction.newest_offsets import NewestOffsets, NewestOffsetsBuilder
 from minilog_broker.storage.compaction.removals import RemovalSearch
 from minilog_broker.storage.compaction.stored_batches import is_gap

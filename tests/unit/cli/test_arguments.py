@@ -23,10 +23,11 @@ from minilog.types import (
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.cli import app
 from minilog_broker.cli.broker import parse_voters
-from minilog_broker.cli.common import HeldOffsets, client_settings, read_offset
+from minilog_broker.cli.common import client_settings, read_offset
 from minilog_broker.cli.consume import begin_offsets, record_document
 from minilog_broker.cli.given_records import split_lines
 from minilog_broker.cli.group import group_document
+from minilog_broker.cli.held_offsets import HeldOffsets
 from minilog_broker.cli.queue import queue_document
 from minilog_broker.cli.topic import topic_document
 from minilog_broker.cli.transaction import transaction_document

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from minilog.admin.broker_settings import BrokerSetting
 from minilog.admin.security import Quota
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
+from minilog.types import BrokerSetting
 from minilog_broker.cli.backup_file import KeptOffset, KeptTopic, Metadata, _checksum, decode, encode
 from minilog_broker.cli.backup_plan import Plan, plan_of, settable_configs
 from minilog_broker.cli.cluster_backup import _write
-from minilog_broker.cli.common import HeldOffsets
+from minilog_broker.cli.held_offsets import HeldOffsets
 from minilog_broker.failure import CommandFailed
 
 SCHEMA = {"version": 1, "fields": [{"id": 1, "name": "carrier"}]}

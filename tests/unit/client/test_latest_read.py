@@ -23,8 +23,7 @@ from minilog.errors import InvalidArgument, OffsetOutOfRange
 from minilog.net.metadata_cache import CachedTopic
 from minilog.record_batch.header import decode_header
 from minilog.scanning.latest import LatestRead
-from minilog.scanning.plan import ScanPlan, Wanted
-from minilog.scanning.reading import Travelled
+from minilog.scanning.planned import ScanPlan, Travelled, Wanted
 from minilog.typed.batch import TypedRows, build_typed_batch
 from minilog.typed.ddl import parse_ddl
 from minilog.typed.topic_schema import TopicSchema, first_version

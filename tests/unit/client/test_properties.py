@@ -17,8 +17,8 @@ import minilog
 from minilog.client_config import ClientConfig
 from minilog.config import config_names, parse_config
 from minilog.errors import InvalidConfig
-from minilog.properties import is_secret, parse_properties
-from minilog.security.secret import Secret
+from minilog.properties import parse_properties
+from minilog.security.secret import Secret, is_secret
 
 TYPICAL = """\
 # made by hand

@@ -12,8 +12,8 @@ from minilog.errors import InvalidArgument, InvalidConfig, InvalidSchema
 from minilog.scanning.explain import explain
 from minilog.scanning.newest_rows import KeyCounts
 from minilog.scanning.places import check_order, places_of
-from minilog.scanning.plan import ScanPlan, Wanted, checked_partitions
-from minilog.scanning.reading import Travelled
+from minilog.scanning.plan import checked_partitions
+from minilog.scanning.planned import ScanPlan, Travelled, Wanted
 from minilog.scanning.shape import shape_of
 from minilog.types import TopicPartition
 

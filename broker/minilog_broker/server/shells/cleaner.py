@@ -37,7 +37,7 @@ from minilog_broker.server.disk.reader_threads import PAUSE_S, Readers, result_o
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.shells.cleaner_turns import ROUND_S, TURN_S, CleanerTurns
 from minilog_broker.server.shells.replication_shell import ReplicationShell
-from minilog_broker.storage.compaction.cleaning import Cleaning, Replacement
+from minilog_broker.storage.cleaning import Cleaning, Replacement
 from minilog_broker.storage.compaction.due import CompactionSettings, dirty_bytes, next_clean_to
 from minilog_broker.storage.compaction.key_reader import KeyReader
 from minilog_broker.storage.compaction_point import CompactionPoint

@@ -10,7 +10,7 @@ import pytest
 
 from minilog.errors import OffsetOutOfRange
 from minilog.record_batch.header import decode_header
-from minilog_broker.storage.compaction.cleaning import Cleaning
+from minilog_broker.storage.cleaning import Cleaning
 from minilog_broker.storage.compaction.due import CompactionSettings, dirty_bytes, next_clean_to
 from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.log import Log
