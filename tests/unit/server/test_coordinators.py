@@ -88,7 +88,7 @@ def commit_of(offset: int, group: str = GROUP) -> coordinator_pb2.CommitOffsetsR
 
 async def commit(cluster: CoordinatingBroker, offset: int) -> None:
     service = GroupService(cluster.coordinators, cluster.image)
-    assert error_of(await decided(lambda: service.CommitOffsets(commit_of(offset), None))) is None
+    assert error_of(await decided(lambda: service.CommitOffsets(commit_of(offset), Everybody()))) is None
 
 
 async def committed(cluster: CoordinatingBroker) -> list[int]:
@@ -102,7 +102,7 @@ def test_before_there_is_a_topic_whoever_asks_has_it_created_once(tmp_path: path
     async def scenario(cluster: CoordinatingBroker) -> None:
         service = GroupService(cluster.coordinators, cluster.image)
         for _ in range(3):
-            answer = await service.CommitOffsets(commit_of(1), None)
+            answer = await service.CommitOffsets(commit_of(1), Everybody())
             assert isinstance(error_of(answer), CoordinatorLoadInProgress)
         await asyncio.sleep(0)
         assert cluster.created == [GROUPS_TOPIC_NAME]
@@ -115,7 +115,7 @@ def test_before_there_is_a_topic_whoever_asks_has_it_created_once(tmp_path: path
 def test_who_does_not_lead_does_not_coordinate(tmp_path: pathlib.Path) -> None:
     async def scenario(cluster: CoordinatingBroker) -> None:
         cluster.make_topics()
-        answer = await GroupService(cluster.coordinators, cluster.image).CommitOffsets(commit_of(1), None)
+        answer = await GroupService(cluster.coordinators, cluster.image).CommitOffsets(commit_of(1), Everybody())
         assert isinstance(error_of(answer), NotCoordinator)
 
     run(tmp_path, scenario)
@@ -173,7 +173,7 @@ def test_a_caller_that_goes_away_is_not_waited_for_and_its_commit_stands(tmp_pat
         cluster.lead()
         await commit(cluster, 1)
         call = asyncio.ensure_future(
-            GroupService(cluster.coordinators, cluster.image).CommitOffsets(commit_of(2), None)
+            GroupService(cluster.coordinators, cluster.image).CommitOffsets(commit_of(2), Everybody())
         )
         await asyncio.sleep(0)
         call.cancel()
@@ -194,7 +194,9 @@ def test_more_calls_than_may_wait_are_refused_for_a_while(
         cluster.lead()
         await commit(cluster, 1)
         service = GroupService(cluster.coordinators, cluster.image)
-        answers = await asyncio.gather(*(service.CommitOffsets(commit_of(offset), None) for offset in range(2, 6)))
+        answers = await asyncio.gather(
+            *(service.CommitOffsets(commit_of(offset), Everybody()) for offset in range(2, 6))
+        )
         refused = [isinstance(error_of(each), CoordinatorLoadInProgress) for each in answers]
         assert refused == [False, False, True, True]
         await commit(cluster, 9)
@@ -217,7 +219,7 @@ def test_a_log_with_what_is_no_coordinators_takes_the_replica_offline_and_not_th
         service = GroupService(cluster.coordinators, cluster.image)
         await cluster.went_offline.wait()
         assert list(cluster.replicas.offline) == [KEY]
-        assert isinstance(error_of(await service.CommitOffsets(commit_of(2), None)), NotCoordinator)
+        assert isinstance(error_of(await service.CommitOffsets(commit_of(2), Everybody())), NotCoordinator)
 
     run(tmp_path, scenario)
 
