@@ -34,7 +34,6 @@ MOVED = {
     "CONTRIBUTING.md": "internals/contributing.md",
     "SECURITY.md": "internals/reporting.md",
     "CHANGELOG.md": "reference/changelog.md",
-    "tests/simulation/FOUND.md": "internals/found.md",
 }
 """Documents outside of docs/, with their places in the site."""
 

@@ -204,7 +204,7 @@ def test_a_frame_over_its_limit_ends_its_stream_alone(cluster: Cluster, target: 
 def test_a_message_that_grpc_has_compressed_is_refused_before_it_is_expanded(
     target: Target, compression: grpc.Compression
 ) -> None:
-    """R60: 60 MiB of zeros take 60 KB on the wire, and no limit of ours counts what they become."""
+    """60 MiB of zeros take 60 KB on the wire, and no limit of ours counts what they become."""
     calls = [f"/{service.full_name}/{method.name}" for service in SERVICES for method in service.methods]
     assert len(calls) > 40
     with grpc.insecure_channel(target.address, options=[("grpc.max_send_message_length", -1)]) as channel:

@@ -140,8 +140,8 @@ def test_a_signal_at_any_moment_ends_it_cleanly(
 
 
 def test_a_broker_on_an_ipv6_address_registers_and_serves(cluster: Cluster, tmp_path: pathlib.Path) -> None:
-    """R35: brackets went into the host that others are given. A machine without ::1 gets the sentence that says so.
-    R39: a client that is given brokers of two clusters is refused."""
+    """Once: brackets went into the host that others are given. A machine without ::1 gets the sentence that says so.
+    A client that is given brokers of two clusters is refused."""
     (port,) = free_ports(1)
     address = f"[::1]:{port}"
     command = [*programs.MINILOG, "broker", "--id", "1", "--listen", address, "--voters", f"1@{address}"]
@@ -164,7 +164,7 @@ def test_a_broker_on_an_ipv6_address_registers_and_serves(cluster: Cluster, tmp_
 def test_an_advertised_address_that_cannot_be_reached_is_named_by_all(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """R34: clients told of no controller, of no leader and of 0 attempts, and `cluster health` advised to start what
+    """Once: clients told of no controller, of no leader and of 0 attempts, and `cluster health` advised to start what
     runs."""
     port, advertised = free_ports(2)
     address, where = f"127.0.0.1:{port}", f"127.0.0.1:{advertised}"

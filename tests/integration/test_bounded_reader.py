@@ -1,4 +1,4 @@
-"""What a reader takes of memory, whatever a small log becomes when it is decoded: R15."""
+"""What a reader takes of memory, whatever a small log becomes when it is decoded."""
 
 from __future__ import annotations
 

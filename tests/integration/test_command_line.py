@@ -84,7 +84,7 @@ def test_a_setting_can_be_deleted_again(cluster: Cluster) -> None:
 
 
 def test_a_producer_finds_partitions_that_were_added_a_moment_ago(cluster: Cluster) -> None:
-    """R23: it said that there was no such partition, until its metadata was refreshed by the clock."""
+    """Once: it said that there was no such partition, until its metadata was refreshed by the clock."""
     assert minilog(cluster, "topic", "create", "growing", "-p", "1").returncode == 0
     with Producer({"bootstrap.servers": cluster.bootstrap_servers, "metadata.max.age.ms": 600_000}) as producer:
         producer.send("growing", b"one").result(10)
@@ -106,7 +106,7 @@ def test_subscribing_to_a_topic_that_is_not_there_is_told(cluster: Cluster, capl
 
 
 def test_a_group_of_any_name_is_listed(cluster: Cluster) -> None:
-    """R23: one named [/x] ended the listing of all."""
+    """Once: one named [/x] ended the listing of all."""
     assert minilog(cluster, "topic", "create", "grouped", "-p", "1").returncode == 0
     for name in ("[/x]", "\x1b[2J"):
         assert minilog(cluster, "group", "seek", name, "-t", "grouped", "-o", "end").returncode == 0
@@ -249,7 +249,7 @@ def test_up_stops_cleanly_and_resumes_on_the_same_directory(
 
 
 def test_a_second_up_leaves_the_running_clusters_files_alone(tmp_path: pathlib.Path) -> None:
-    """R18: it was refused, and had overwritten and removed the pid files by then."""
+    """Once: it was refused, and had overwritten and removed the pid files by then."""
     with up(tmp_path, two_ports_in_a_row()) as process:
         files = [tmp_path / f"broker-{number}" / "broker.pid" for number in (1, 2)]
         pids = [file.read_text() for file in files]

@@ -255,7 +255,7 @@ def test_what_is_no_request_is_refused_and_ends_the_connection(scene: HttpCluste
 
 @pytest.mark.long
 def test_requests_that_never_end_are_cut_and_keep_no_probe_out(scene: HttpCluster) -> None:
-    """R62: 40 of them kept /livez dead, and 400 took a healthy broker for dead: the oldest make room."""
+    """Once: 40 of them kept /livez dead, and 400 took a healthy broker for dead: the oldest make room."""
     address = (HOST, scene.ports[2])
     with contextlib.ExitStack() as stack:
         halves = [stack.enter_context(socket.create_connection(address, timeout=2 * LIFE_S)) for _ in range(400)]

@@ -1,4 +1,4 @@
-"""Forks, ends of processes and callbacks, with real brokers (docs/guides/processes.md). R27, R28, R33, R36, R37."""
+"""Forks, ends of processes and callbacks, with real brokers (docs/guides/processes.md)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_callback_is_refused_what_it_cannot_wait_for(cluster: Cluster) -> None
 
 
 def test_an_interrupt_at_any_moment_loses_nothing_and_hands_out_nothing_twice(cluster: Cluster) -> None:
-    """R26. `python -m tests.integration.interrupts` does more of them."""
+    """`python -m tests.integration.interrupts` does more of them."""
     command = [sys.executable, "-m", "tests.integration.interrupts", "--times", "25", "--servers"]
     ended = subprocess.run([*command, cluster.bootstrap_servers], capture_output=True, text=True, timeout=WITHIN_S)
     assert ended.returncode == 0, ended.stderr
@@ -101,7 +101,7 @@ def test_an_interrupt_at_any_moment_loses_nothing_and_hands_out_nothing_twice(cl
 
 
 def test_a_client_that_is_used_on_a_second_event_loop_says_so(cluster: Cluster) -> None:
-    """R36: `send` was taken, and never written."""
+    """Once: `send` was taken, and never written."""
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "loops"}
     partition = TopicPartition(process_edges.TOPIC, 0)
 

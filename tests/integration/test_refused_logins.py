@@ -1,4 +1,4 @@
-"""R76: a password, a user or a certificate ends under running clients. Each call says AuthenticationFailed, and goes on
+"""A password, a user or a certificate ends under running clients. Each call says AuthenticationFailed, and goes on
 when the cause is corrected."""
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class TestOldPasswords:
     @pytest.mark.long
     @pytest.mark.quiet  # a login has a second, beside 16 threads that fail to log in
     def test_a_job_that_has_one_keeps_nobody_of_its_host_out(self, cluster: SecuredCluster) -> None:
-        """R62: its failures held all places of the host, and others were told of an UNKNOWN error."""
+        """Once: its failures held all places of the host, and others were told of an UNKNOWN error."""
         old = {**cluster.client, "sasl.username": "slow", "sasl.password": "old", "request.timeout.ms": 2000}
         ended = threading.Event()
 

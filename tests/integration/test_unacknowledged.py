@@ -43,7 +43,7 @@ def values(cluster: Cluster, topic: str) -> list[int]:
 
 
 def test_lines_of_the_command_line_arrive(cluster: Cluster) -> None:
-    """R17: every one of them was lost."""
+    """Once: every one of them was lost."""
     created(cluster, "lines")
     lines = "".join(f"{number}\n" for number in range(RECORDS))
     ended = programs.run("produce", "lines", "--acks", "0", "-b", cluster.bootstrap_servers, stdin=lines)

@@ -134,7 +134,7 @@ SECTIONS = (
                 "channels. A node that hears no leader believes one voter",
                 wrong=(
                     Mutant("V20 an epoch is adopted without proof", simulation=quorum.epoch_adopted_without_proof),
-                    Mutant("R11 every plausible epoch is adopted", simulation=repairs.every_plausible_epoch_is_adopted),
+                    Mutant("V19 every plausible epoch is adopted", simulation=repairs.every_plausible_epoch_is_adopted),
                 ),
             ),
             Rule(
@@ -186,9 +186,9 @@ SECTIONS = (
                 "without a gap. If two operators evolve a schema at once, one is refused. A request for a version "
                 "that exists with exactly the same content succeeds",
                 wrong=(
-                    Mutant("R65 a pending version is the latest", simulation=typed.pending_is_the_latest),
-                    Mutant("R65 the columns of a withdrawn version stay", simulation=typed.withdrawn_columns_stay),
-                    Mutant("R65 a withdrawn version is confirmed", simulation=typed.withdrawn_is_confirmed),
+                    Mutant("V13 a pending version is the latest", simulation=typed.pending_is_the_latest),
+                    Mutant("V13 the columns of a withdrawn version stay", simulation=typed.withdrawn_columns_stay),
+                    Mutant("V13 a withdrawn version is confirmed", simulation=typed.withdrawn_is_confirmed),
                 ),
             ),
             Rule(
@@ -197,13 +197,13 @@ SECTIONS = (
                 "thing that exists exactly so succeeds. The answer names each thing that was to be removed and does "
                 "not exist. There are at most 10,000 of each kind",
                 wrong=(
-                    Mutant("R56 calls and messages cost nothing", simulation=access.calls_and_messages_cost_nothing),
+                    Mutant("shell calls and messages cost nothing", simulation=access.calls_and_messages_cost_nothing),
                     Mutant(
-                        "R56 bytes that are written count nothing",
+                        "shell bytes that are written count nothing",
                         simulation=access.bytes_that_are_written_count_nothing,
                     ),
                     Mutant(
-                        "R56 bytes that are read are waited for by nobody",
+                        "shell bytes that are read are waited for by nobody",
                         simulation=access.bytes_that_are_read_are_waited_for_by_nobody,
                     ),
                 ),
@@ -304,7 +304,7 @@ SECTIONS = (
                     Mutant("V6 a torn copy leads and no other is asked", simulation=storage.torn_copy_leads_alone),
                     Mutant("V19 a torn tail is damage", simulation=storage.torn_tail_is_damage),
                     Mutant(
-                        "R3 whole copies are not eligible after an unclean stop",
+                        "V19 whole copies are not eligible after an unclean stop",
                         simulation=repairs.whole_copies_are_not_eligible,
                     ),
                 ),
@@ -381,7 +381,7 @@ SECTIONS = (
                 "topic was made with, else the built-in one",
                 wrong=(
                     Mutant("KIP-966 the broker's own default counts", simulation=settings.own_default_counts),
-                    Mutant("R2 a broker's own configuration counts", simulation=repairs.own_configuration_counts),
+                    Mutant("V18 a broker's own configuration counts", simulation=repairs.own_configuration_counts),
                 ),
             ),
             Rule(

@@ -48,13 +48,13 @@ SECTIONS = (
                 "for ids from before the key, and for ids that were never given out",
                 wrong=(
                     Mutant(
-                        "R55 nobody asks whose a producer id is", simulation=access.nobody_asks_whose_a_producer_id_is
+                        "V14 nobody asks whose a producer id is", simulation=access.nobody_asks_whose_a_producer_id_is
                     ),
                     Mutant(
-                        "R55 one proof is taken for all producer ids", simulation=access.one_proof_is_taken_for_all_ids
+                        "V14 one proof is taken for all producer ids", simulation=access.one_proof_is_taken_for_all_ids
                     ),
                     Mutant(
-                        "R55 producer ids that were given are everybody's",
+                        "V14 producer ids that were given are everybody's",
                         simulation=access.ids_that_were_given_are_everybodys,
                     ),
                 ),

@@ -26,7 +26,7 @@ SECTIONS = (
                 "the documents have the header of a batch, the attributes, services and calls, the records of the "
                 "metadata log, and the verbs with their options",
             ),
-            Rule("DOC.4", "cited documents, sections, invariants, wrong rules, repairs, targets and tests exist"),
+            Rule("DOC.4", "cited documents, sections, invariants, wrong rules, targets and tests exist"),
             Rule("DOC.5", "the reference has the errors, metrics and public names of Python as the code has them"),
             Rule("DOC.6", "the guide to errors has each error sentence of the Spark connector"),
             Rule(

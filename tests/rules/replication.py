@@ -357,11 +357,11 @@ SECTIONS = (
                 "copy was cut. Late messages do not count",
                 wrong=(
                     Mutant(
-                        "R1 a copy that was cut joins by what it told before",
+                        "V5 a copy that was cut joins by what it told before",
                         simulation=repairs.old_progress_of_a_copy_that_was_cut,
                     ),
                     Mutant(
-                        "R5 who is not heard is put out and taken in for ever",
+                        "V19 who is not heard is put out and taken in for ever",
                         simulation=repairs.put_out_and_taken_in_for_ever,
                     ),
                     Mutant(
@@ -374,7 +374,7 @@ SECTIONS = (
                 "a leader does not wait for a joiner whose session is closed, or whose disk failed or is full",
                 wrong=(
                     Mutant(
-                        "R6 a joiner whose session is closed is waited for",
+                        "V19 a joiner whose session is closed is waited for",
                         simulation=repairs.closed_joiner_is_waited_for,
                     ),
                 ),
@@ -447,7 +447,7 @@ SECTIONS = (
                         simulation=quorum.late_ticks_excuse_everybody,
                     ),
                     Mutant(
-                        "R4 who is late excuses for a full period", simulation=repairs.late_excuses_for_a_full_period
+                        "V19 who is late excuses for a full period", simulation=repairs.late_excuses_for_a_full_period
                     ),
                 ),
             ),

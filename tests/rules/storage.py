@@ -43,7 +43,7 @@ SECTIONS = (
                 "reported it",
                 wrong=(
                     Mutant(
-                        "R8 a valid batch behind an invalid one is damage",
+                        "V19 a valid batch behind an invalid one is damage",
                         simulation=repairs.valid_batch_behind_is_damage,
                     ),
                 ),
@@ -92,7 +92,7 @@ SECTIONS = (
                         "shell what a former log's disk answers is the new one's", simulation=shell.former_log_answers
                     ),
                     Mutant(
-                        "R7 a log that cannot be read ends the start", simulation=repairs.unreadable_log_ends_the_start
+                        "V19 a log that cannot be read ends the start", simulation=repairs.unreadable_log_ends_the_start
                     ),
                 ),
             ),

@@ -187,7 +187,7 @@ SECTIONS = (
                 "has the marker, or if the marker was trimmed with its records. The call is never done for records "
                 "that were lost",
                 wrong=(
-                    Mutant("R9 an end that was forgotten is refused", simulation=repairs.forgotten_ends_are_refused),
+                    Mutant("V19 an end that was forgotten is refused", simulation=repairs.forgotten_ends_are_refused),
                 ),
             ),
             Rule("TX.10", "state changes only when the append is in the log"),

@@ -82,7 +82,7 @@ def test_a_controller_that_wakes_and_fences_others_is_found() -> None:
 
 @pytest.mark.parametrize(
     "mutant",
-    ["7 a follower joins without a session", "R5 who is not heard is put out and taken in for ever"],
+    ["7 a follower joins without a session", "V19 who is not heard is put out and taken in for ever"],
 )
 def test_a_joiner_that_said_nothing_since_it_was_out_is_found(mutant: str) -> None:
     (result,) = run_many([1], 1, mutant, plan=LAGS)

@@ -1,4 +1,4 @@
-"""What is cited exists: documents, their sections, invariants, wrong rules, repairs, targets, and the tests of rules.
+"""What is cited exists: documents, their sections, invariants, wrong rules, targets, and the tests of rules.
 
 docs/spec/README.md § Citations has the forms. Each file that is committed is read; line breaks count as spaces.
 """
@@ -31,7 +31,6 @@ NUMBERED = re.compile(r"\d+(\.\d+)?(?![\w-])")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 INVARIANT = re.compile(r"(?<![\w.])V\d+\b")
 WRONG_RULE = re.compile(r"(?i)\b(?:mutants?|wrong rules?) (\d+(?:(?:, | and | to )\d+)*)\b")
-REPAIR = re.compile(r"(?<![\w.\"])R\d+\b")
 TARGET = re.compile(r"(?<![\w.])T\d+r?\b")
 OUTSIDE = re.compile(r"\.\./" + r"shared\b")
 FARTHEST = 150  # characters from a document's name to a section of it
@@ -103,7 +102,6 @@ def first_cells(document: pathlib.Path, pattern: str) -> set[str]:
 
 INVARIANTS = first_cells(SPEC / "invariants.md", r"^[VMKQ]\d+$")
 WRONG_RULES = {number for name in WRONG if (number := name.split()[0]).isdecimal()}
-REPAIRS = first_cells(ROOT / "docs/internals/repairs.md", r"R\d+")
 TARGETS = first_cells(ROOT / "docs/spec/performance.md", r"^T\d+r?$")
 
 
@@ -171,10 +169,6 @@ def test_each_invariant_is_a_rule() -> None:
     assert RULES.keys() >= INVARIANTS
 
 
-def test_every_repair_that_is_cited_exists() -> None:
-    assert not [each for each in numbers(REPAIR) if each[1] not in REPAIRS]
-
-
 def test_every_target_that_a_benchmark_names_exists() -> None:
     assert not [each for each in numbers(TARGET, under="benchmarks/") if each[1] not in TARGETS]
 
@@ -185,4 +179,3 @@ def test_there_are_as_many_citations_as_one_would_think() -> None:
     assert len(list(sections())) > 60
     assert len(list(numbers(INVARIANT))) > 400
     assert len(list(numbers(WRONG_RULE))) > 10
-    assert len(list(numbers(REPAIR))) > 30

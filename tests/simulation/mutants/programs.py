@@ -121,7 +121,7 @@ def broken_runs_are_set_back_in_turn() -> Patches:
 
 
 def reader_is_bound_anew() -> Patches:
-    """A reader whose topic has another version of its schema looks its columns up by name again (R47)."""
+    """A reader whose topic has another version of its schema looks its columns up by name again."""
     reader = RowReaders.reader
 
     def mutant(self: RowReaders, topic: CachedTopic) -> TypedReader | None:

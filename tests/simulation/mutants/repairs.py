@@ -1,4 +1,4 @@
-"""The faults of docs/internals/repairs.md put back, one by one: the code as it was before each was mended."""
+"""Faults that the product once had, put back one by one: the code as it was before each was mended."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.simulation.mutants.replication import joins_without_a_session, late_t
 _ALIGNMENT_BYTES = 8  # of batches in a segment
 
 
-# -- R1, R5, R6: what a follower told before it was put out, or when nobody hears it any more
+# -- what a follower told before it was put out, or when nobody hears it any more
 
 
 def _what_was_told_goes_on_to_count() -> Patches:
@@ -60,7 +60,7 @@ def _what_was_told_goes_on_to_count() -> Patches:
 
 
 def old_progress_of_a_copy_that_was_cut() -> Patches:
-    """R1. A copy is cut in the middle of a life, and its leader takes it in by what it told before."""
+    """A copy is cut in the middle of a life, and its leader takes it in by what it told before."""
     go_offline = Replica.go_offline
 
     def mutant(self: Replica, error: Exception, now_ms: float) -> None:
@@ -77,12 +77,12 @@ def old_progress_of_a_copy_that_was_cut() -> Patches:
 
 
 def put_out_and_taken_in_for_ever() -> Patches:
-    """R5. Whom the leader alone does not hear is put out for its lag, and taken in again by what it told before."""
+    """Whom the leader alone does not hear is put out for its lag, and taken in again by what it told before."""
     return [*joins_without_a_session(), *_what_was_told_goes_on_to_count()]
 
 
 def closed_joiner_is_waited_for() -> Patches:
-    """R6. The high watermark waits for a joiner whose session is closed, or whose disk failed or is full."""
+    """The high watermark waits for a joiner whose session is closed, or whose disk failed or is full."""
     joiner_ends = IsrState._joiner_ends
 
     def mutant(self: IsrState, members: frozenset[int], log_end: int, now_ms: float) -> list[int]:
@@ -98,11 +98,11 @@ def closed_joiner_is_waited_for() -> Patches:
     return [(IsrState, "_joiner_ends", mutant), (FollowerView, "is_out", lambda self, partition_epoch: None)]
 
 
-# -- R2: what a topic has
+# -- what a topic has
 
 
 def own_configuration_counts() -> Patches:
-    """R2. What a topic does not set each broker takes from its own configuration; and another flush policy counts at
+    """What a topic does not set each broker takes from its own configuration; and another flush policy counts at
     once, for what was appended under the former one, too."""
     make, copy = QuorumShell.__init__, MetadataImage.copy
 
@@ -130,11 +130,11 @@ def own_configuration_counts() -> Patches:
     ]
 
 
-# -- R3, R7, R8: what a start makes of its copies
+# -- what a start makes of its copies
 
 
 def whole_copies_are_not_eligible() -> Patches:
-    """R3. Whoever starts after an unclean stop is no eligible leader: of machines that lost power together the last one
+    """Whoever starts after an unclean stop is no eligible leader: of machines that lost power together the last one
     that comes is waited for, and where it never comes nobody leads."""
     settle = election._settle
 
@@ -178,7 +178,7 @@ def whole_copies_are_not_eligible() -> Patches:
 
 
 def unreadable_log_ends_the_start() -> Patches:
-    """R7. A log that cannot be read ends the start of its broker."""
+    """A log that cannot be read ends the start of its broker."""
 
     def recover(self: LogDirectory) -> list[FoundLog]:
         found = []
@@ -192,7 +192,7 @@ def unreadable_log_ends_the_start() -> Patches:
 
 
 def valid_batch_behind_is_damage() -> Patches:
-    """R8. A valid batch behind an invalid one is damage, also in a tail that was never synced."""
+    """A valid batch behind an invalid one is damage, also in a tail that was never synced."""
     look = Recovery._look_at_segments
 
     def mutant(self: Recovery) -> None:
@@ -213,11 +213,11 @@ def valid_batch_behind_is_damage() -> Patches:
     return [(Recovery, "_look_at_segments", mutant)]
 
 
-# -- R4: one's own delay
+# -- one's own delay
 
 
 def late_excuses_for_a_full_period() -> Patches:
-    """R4. Who was late itself excuses everybody for a full period: a loop that is late now and then blames nobody,
+    """Who was late itself excuses everybody for a full period: a loop that is late now and then blames nobody,
     ever."""
 
     def full_period(time_ms: float, delay_ms: float, latest_ms: float) -> float:
@@ -227,18 +227,18 @@ def late_excuses_for_a_full_period() -> Patches:
     return [*late_ticks_excuse_for_a_full_period(), *((module, "excused", full_period) for module in modules)]
 
 
-# -- R9: markers of long ago
+# -- markers of long ago
 
 
 def forgotten_ends_are_refused() -> Patches:
-    """R9. A commit marker of a producer whose end was forgotten is refused for good."""
+    """A commit marker of a producer whose end was forgotten is refused for good."""
     return [
         (ForgottenEnds, "look_for", lambda self, producer_ids: None),
         (ForgottenEnds, "end_of", lambda self, producer_id, **named: None),
     ]
 
 
-# -- R11: epochs of others
+# -- epochs of others
 
 
 def _plausible(own_epoch: int, epoch: int) -> bool:
@@ -246,7 +246,7 @@ def _plausible(own_epoch: int, epoch: int) -> bool:
 
 
 def every_plausible_epoch_is_adopted() -> Patches:
-    """R11. Whatever a request or an answer says of epochs and leaders is believed, where it may be of this cluster."""
+    """Whatever a request or an answer says of epochs and leaders is believed, where it may be of this cluster."""
 
     def stand_above(self: Elections, epoch: int, now_ms: float) -> None:
         if self._member.log.settled:

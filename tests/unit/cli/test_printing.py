@@ -18,7 +18,7 @@ EVIL = "\x1b[2J\x1b]0;owned\x07[/x][bold]\r\n\x9b31m\u202e"
 
 @pytest.mark.parametrize("name", ["[/x]", "[bold]b", "[link=http://x]", ":smile:", "plain"])
 def test_markup_in_a_name_is_its_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """R23: a group named [/x] ended `minilog group list` with MarkupError."""
+    """Once: a group named [/x] ended `minilog group list` with MarkupError."""
     print_table(("group", "partitions"), [(name, 1)], title=name)
     assert capsys.readouterr().out.count(name) == 2
 

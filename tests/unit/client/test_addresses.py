@@ -1,4 +1,4 @@
-"""Brackets of an IPv6 address belong to the text alone (R35)."""
+"""Brackets of an IPv6 address belong to the text alone."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ PARTITION = TopicPartition(TOPIC, 0)
 
 @pytest.mark.parametrize("given", [[("a", b"1"), ("b", None)], (("a", b"1"), ("b", None)), {"a": b"1", "b": None}])
 def test_headers_are_pairs_or_a_dict(given: object) -> None:
-    """R23: a dict gave "not enough values to unpack"."""
+    """Once: a dict gave "not enough values to unpack"."""
     assert list(checked_headers(TOPIC, given)) == [("a", b"1"), ("b", None)]
 
 
@@ -29,7 +29,7 @@ def test_other_headers_are_refused_with_what_is_right(given: object) -> None:
 
 
 def test_assign_takes_the_offsets_of_a_mapping() -> None:
-    """R23: `assign({tp: 5})` dropped the 5, and began at auto.offset.reset."""
+    """Once: `assign({tp: 5})` dropped the 5, and began at auto.offset.reset."""
     brokers = Brokers()
     fill(brokers, 10)
     cluster = Consuming(brokers, auto_offset_reset="earliest")
@@ -47,7 +47,7 @@ def test_assign_refuses_what_is_no_offset(offset: object) -> None:
 
 
 def test_topics_that_are_not_there_are_told() -> None:
-    """R23: subscribing to them said nothing."""
+    """Once: subscribing to them said nothing."""
     cluster = Consuming(Brokers())
     cluster.core.subscribe([TOPIC, "absent"])
     assert cluster.core.missing_topics() == [], "nobody was asked yet"
@@ -56,7 +56,7 @@ def test_topics_that_are_not_there_are_told() -> None:
 
 
 def test_a_partition_that_nobody_could_be_asked_about_is_not_said_to_be_missing() -> None:
-    """R23: "there is no topic" was said where no broker answered at all."""
+    """Once: "there is no topic" was said where no broker answered at all."""
     cluster = Consuming(Brokers())
     cluster.core.assign([TopicPartition("elsewhere", 0)])
     cluster.run()

@@ -1,4 +1,4 @@
-"""Rows as JSON: every value that a row can have has a form (R46)."""
+"""Rows as JSON: every value that a row can have has a form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A poll is bounded by what batches become in memory, not by what they are on the wire: R15."""
+"""A poll is bounded by what batches become in memory, not by what they are on the wire."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_was_put_back_is_still_held_and_earns_no_credit() -> None:
 
 
 def test_want_of_memory_moves_nothing_and_blames_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R15: three times, and the topic was said to be damaged."""
+    """Once: three times, and the topic was said to be damaged."""
     brokers = Brokers()
     bombs(brokers)
     cluster = reading(brokers)

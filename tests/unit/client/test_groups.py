@@ -195,7 +195,7 @@ def test_what_a_group_commits_it_finds_again() -> None:
 
 
 def test_nobody_is_advised_to_create_an_internal_topic() -> None:
-    """R54: "there is no topic '__groups': create it (minilog topic create __groups)" was told to a program."""
+    """Once: "there is no topic '__groups': create it (minilog topic create __groups)" was told to a program."""
     broker = GroupBroker()
     broker.too_few = True
     with pytest.raises(

@@ -52,7 +52,7 @@ def test_an_answer_from_before_a_change_of_ones_own_is_refused() -> None:
 
 
 def test_another_cluster_is_an_error_and_nothing_of_it_is_taken_in() -> None:
-    """R39: a producer whose bootstrap.servers named two clusters wrote into both."""
+    """Once: a producer whose bootstrap.servers named two clusters wrote into both."""
     cache = known(Brokers())
     before = (cache.cluster_id, cache.topics, cache.brokers, cache.metadata_offset)
     with pytest.raises(
@@ -167,7 +167,7 @@ def test_an_answer_of_a_topic_created_again_is_none() -> None:
 
 
 def test_a_topic_that_is_not_seen_any_more_may_be_there() -> None:
-    """R54: a reader that had lost its right was told that the topic was deleted."""
+    """Once: a reader that had lost its right was told that the topic was deleted."""
     brokers = Brokers()
     cache = known(brokers)
     answer = brokers.metadata()

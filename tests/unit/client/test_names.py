@@ -1,4 +1,4 @@
-"""The names of the packages: type checkers find wrong ones, and know each right one (R79)."""
+"""The names of the packages: type checkers find wrong ones, and know each right one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R34: an advertised address that cannot be connected to is named, with the system's reason and the setting."""
+"""An advertised address that cannot be connected to is named, with the system's reason and the setting."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_only_brokers_that_run_at_addresses_that_they_advertise_count() -> None:
 
 
 class TestPortsOfStreams:
-    """R77: a firewall passes the port of calls, and not that of streams."""
+    """A firewall passes the port of calls, and not that of streams."""
 
     STREAMS = ("127.0.0.1", 10001)
 

@@ -18,7 +18,7 @@ def deletion() -> RecordsDeletion:
 
 
 def test_an_error_says_which_were_trimmed_and_which_were_not() -> None:
-    """R23: it said that nothing was deleted, of the first that failed, whatever had happened to the others."""
+    """Once: it said that nothing was deleted, of the first that failed, whatever had happened to the others."""
     found = deletion()
     found.low_watermarks[FIRST] = 5
     found.failures[SECOND] = OffsetOutOfRange("the log ends at 3")

@@ -1,4 +1,4 @@
-"""R76: brokers that do not let a client in any more, as a producer's and a consumer's cores tell it."""
+"""Brokers that do not let a client in any more, as a producer's and a consumer's cores tell it."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ REFUSED = [
 
 
 def test_a_value_that_python_has_no_object_for_is_shown_as_its_text() -> None:
-    """R46: the year 10000."""
+    """The year 10000."""
     far = pa.array([100_000_000_000_000], pa.timestamp("s"))
     with pytest.raises(InvalidRecord, match=r"timestamp_ntz, and '\+3170843-11-07T09:46:40' in row 0 does not fit"):
         rows("a timestamp_ntz", a=far)

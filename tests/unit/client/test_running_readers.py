@@ -1,4 +1,4 @@
-"""A reader goes on by the columns that it began with, whatever becomes of the schema while it runs (R47, R53)."""
+"""A reader goes on by the columns that it began with, whatever becomes of the schema while it runs."""
 
 from __future__ import annotations
 

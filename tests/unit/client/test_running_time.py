@@ -1,4 +1,4 @@
-"""R78: a program that holds its event loop is not told of brokers that cannot be reached."""
+"""A program that holds its event loop is not told of brokers that cannot be reached."""
 
 from __future__ import annotations
 

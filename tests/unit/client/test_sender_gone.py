@@ -51,7 +51,7 @@ def written_again(cluster: Producing) -> list[bytes | None]:
 
 
 def test_what_is_sent_to_a_topic_created_again_goes_to_the_new_one_as_with_kafka() -> None:
-    """R42: the first `send` after a topic was deleted and made anew failed."""
+    """Once: the first `send` after a topic was deleted and made anew failed."""
     cluster = proven()
     cluster.brokers.create_again(ANOTHER)
     first, second = cluster.send(b"a"), cluster.send(b"b")  # by the id that is known: they are refused

@@ -29,7 +29,7 @@ def test_acks_0_is_done_once_sent() -> None:
 
 
 def test_acks_0_is_not_done_while_it_is_in_this_process() -> None:
-    """R17: it was reported as delivered when it was queued; buffer.memory did not bound the queue either."""
+    """Once: it was reported as delivered when it was queued; buffer.memory did not bound the queue either."""
     cluster = unasked()
     cluster.clogged = True
     futures = [cluster.send(b"%d" % number) for number in range(20)]

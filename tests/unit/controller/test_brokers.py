@@ -212,7 +212,7 @@ def test_a_partition_whose_only_member_is_damaged_waits_loudly_for_another(clust
 
 
 def test_a_deposed_controller_tells_nothing_of_decisions_that_were_never_committed(cluster: ControllerCluster) -> None:
-    """R54: one that was cut off fenced all others; its log had an error for each partition, which advised to accept
+    """Once: one that was cut off fenced all others; its log had an error for each partition, which advised to accept
     losses."""
     plain, unclean = cluster.created("plain"), cluster.created("any", unclean_leader_election_enable="true")
     for broker_id in (2, 3):
@@ -231,7 +231,7 @@ def test_a_deposed_controller_tells_nothing_of_decisions_that_were_never_committ
 
 
 def test_a_partition_that_has_a_leader_again_soon_is_not_told(cluster: ControllerCluster) -> None:
-    """R97: an error with the advice to accept a loss came 219 times a run, within 0.1 s of a controller's change."""
+    """Once: an error with the advice to accept a loss came 219 times a run, within 0.1 s of a controller's change."""
     key = cluster.created()
     for broker_id in (3, 2, 1):
         cluster.fence(broker_id)

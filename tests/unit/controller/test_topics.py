@@ -388,7 +388,7 @@ def creation(cluster: ControllerCluster, creation_id: bytes, name: str = "t") ->
 
 
 def test_a_call_whose_answer_was_lost_finds_the_topic_that_it_has_made(cluster: ControllerCluster) -> None:
-    """R54: it was told that the topic exists, and could not know whose it is."""
+    """Once: it was told that the topic exists, and could not know whose it is."""
     first = creation(cluster, b"a" * 16)
     cluster.fail_over()
     again = creation(cluster, b"a" * 16)

@@ -163,7 +163,7 @@ except ResourceExhausted as error:
 
 
 def test_a_process_without_memory_says_so() -> None:
-    """R15: it was reported as CorruptMessage, and after three of them the topic was blamed."""
+    """Once: it was reported as CorruptMessage, and after three of them the topic was blamed."""
     environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
         [sys.executable, "-c", _UNDER_A_LIMIT], env=environment, capture_output=True, text=True, timeout=60, check=True

@@ -55,7 +55,7 @@ def test_a_batch_above_max_message_bytes_is_too_large() -> None:
     ],
 )
 def test_a_time_stamp_out_of_the_topics_bounds_is_refused(bounds: TimestampBounds, said: str) -> None:
-    """R32, Kafka's KIP-937: one record of ten is out of them."""
+    """KIP-937: one record of ten is out of them."""
     with pytest.raises(InvalidTimestamp, match=said):
         validate_batch(TOPIC_ID, PARTITION, full_batch(), max_message_bytes=1 << 20, bounds=bounds)
 
@@ -139,7 +139,7 @@ def test_a_bomb_is_refused_before_anything_is_allocated(compression: str, claime
 
 
 def test_a_small_batch_may_become_what_the_topic_takes_and_no_more() -> None:
-    """R15: 8 KiB that become 128 MiB were taken, as 16 times the largest batch, and one poll decoded a hundred."""
+    """Once: 8 KiB that become 128 MiB were taken, as 16 times the largest batch, and one poll decoded a hundred."""
     batch = build_batch(TOPIC_ID, PARTITION, _same_rows, compression="zstd", timestamp_us=NOW_US)
     size = read_payload(batch).nbytes
     assert len(batch) * MAX_EXPANSION < size // 2

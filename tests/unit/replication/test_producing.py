@@ -92,7 +92,7 @@ HOUR_US = 3_600_000_000
 def test_a_time_stamp_of_the_future_is_refused_while_the_clock_is_trusted(
     now_us: int | None, error: type[MinilogError] | None
 ) -> None:
-    """R32: built in is an hour, as Kafka has it."""
+    """Built in is an hour, as Kafka has it."""
     cluster = ReplicaCluster()
     ticket = cluster.produce(1, now_us=now_us)
     cluster.settle()

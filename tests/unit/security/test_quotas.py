@@ -64,7 +64,7 @@ def test_who_waits_as_told_gets_the_rate() -> None:
 
 
 def test_nothing_of_what_is_owed_is_given_away() -> None:
-    """R56: a delay had a bound of ten seconds, whatever was owed."""
+    """Once: a delay had a bound of ten seconds, whatever was owed."""
     quota = Quota(RATE, 0)
     assert owed_after(quota, BURST + 60_000, 0) == 60_000
     assert quota.owed_ms(55_000) == 5_000

@@ -247,7 +247,7 @@ class TestGuesses:
         in_virtual_time(scenario())
 
     def test_one_job_with_an_old_password_keeps_nobody_behind_its_proxy_out(self) -> None:
-        """R62: its failures held all places of the host, and logins of others ended in a time-out."""
+        """Once: its failures held all places of the host, and logins of others ended in a time-out."""
 
         async def scenario() -> None:
             attempts, loop = Attempts(), asyncio.get_running_loop()
@@ -364,7 +364,7 @@ class Silent:
 
 
 class TestSlowLogins:
-    """R62: a time-out escaped as UNKNOWN `Unexpected TimeoutError`, which no client tried again and no log told."""
+    """Once: a time-out escaped as UNKNOWN `Unexpected TimeoutError`, which no client tried again and no log told."""
 
     FIRST = authentication_pb2.AuthenticateRequest(
         mechanism=str(MECHANISM), content=ScramClient(MECHANISM, "alice", Secret("x"), "n" * 32).first_message()

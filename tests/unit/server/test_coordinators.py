@@ -323,7 +323,7 @@ def test_who_has_as_many_transactions_open_as_he_may_waits_until_one_has_ended(
 def test_a_transaction_stays_its_writers_when_the_broker_of_a_leader_registers_its_partitions(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Row R43 of repairs.md: between brokers the caller is a broker, and not the one whose transaction it is."""
+    """Between brokers the caller is a broker, and not the one whose transaction it is."""
     monkeypatch.setattr(transaction_service, "ROOM_WAIT_S", 0.0)
 
     async def scenario(cluster: CoordinatingBroker) -> None:

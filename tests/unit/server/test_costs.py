@@ -64,7 +64,7 @@ def creation(*partitions: int | None, validate_only: bool = False) -> admin_pb2.
 
 
 class TestPartitions:
-    """R45: a deletion counted as 1, 100 -> 101 partitions as 101, what was validated alone in full."""
+    """Once: a deletion counted as 1, 100 -> 101 partitions as 101, what was validated alone in full."""
 
     @pytest.mark.parametrize("request_", [deletion(name="flights"), deletion(topic_id=ID)])
     def test_a_deletion_is_the_partitions_that_it_deletes(self, request_: Any) -> None:
@@ -202,7 +202,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 class TestCalls:
     def test_the_delay_comes_before_the_work(self) -> None:
-        """R56: the work was done first, so that who hung up had it for nothing."""
+        """Once: the work was done first, so that who hung up had it for nothing."""
 
         async def scenario() -> None:
             served = Served(request_rate=10)
@@ -225,7 +225,7 @@ class TestCalls:
         run(scenario())
 
     def test_a_call_that_is_refused_counts_as_one(self) -> None:
-        """R45: who asked for what he may not paid nothing."""
+        """Once: who asked for what he may not paid nothing."""
 
         async def scenario() -> None:
             served = Served(request_rate=1)

@@ -13,7 +13,7 @@ from minilog_broker.server.http.places import MOST_SERVED, MOST_WAITING, PROBE_P
 
 class TestPlaces:
     def test_the_oldest_that_has_asked_for_nothing_is_closed_for_a_new_one(self) -> None:
-        """R62: 40 half-sent requests kept /livez dead for as long as they were sent anew."""
+        """Once: 40 half-sent requests kept /livez dead for as long as they were sent anew."""
         places = Places[int]()
         closed = [places.come(number) for number in range(MOST_WAITING + 3)]
         assert closed == [None] * MOST_WAITING + [0, 1, 2]
@@ -101,7 +101,7 @@ class TestHeads:
 
     @pytest.mark.parametrize("size_bytes", [70_000, MAX_HEAD_BYTES + 1])
     def test_one_that_is_too_long_is_refused_in_one_piece_too(self, size_bytes: int) -> None:
-        """R62: 70 KB in one piece were served; the bound held for what came in several."""
+        """Once: 70 KB in one piece were served; the bound held for what came in several."""
         head = head_of(size_bytes)
         for pieces in ([head], [head[:5_000], head[5_000:]], [head[:MAX_HEAD_BYTES], head[MAX_HEAD_BYTES:]]):
             answer = self.answer(*pieces)

@@ -78,7 +78,7 @@ def a_flow() -> Flow:
 
 class TestBytes:
     def test_what_is_produced_keeps_to_the_rate_where_each_message_has_a_stream_of_its_own(self) -> None:
-        """R56: the delay was that of the stream, and the next one had none: 534 MB in 10 s under 20,000 B/s."""
+        """Once: the delay was that of the stream, and the next one had none: 534 MB in 10 s under 20,000 B/s."""
 
         async def scenario() -> None:
             rules, flow, passed = policy(producer_byte_rate=RATE), a_flow(), 0

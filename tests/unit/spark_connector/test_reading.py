@@ -55,7 +55,7 @@ def test_large_batches_go_as_they_are() -> None:
 
 
 def test_a_stored_batch_far_above_the_target_is_cut() -> None:
-    """R15: what is small on the wire may be a hundred megabytes decoded, more than the JVM's direct memory takes."""
+    """What is small on the wire may be a hundred megabytes decoded, more than the JVM's direct memory takes."""
     found = list(joined(iter([polled(0, 64, b"x" * (TARGET_BYTES // 8))]), SCHEMA))
     assert max(batch.nbytes for batch in found) <= 2 * TARGET_BYTES
     assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(64))

@@ -34,7 +34,7 @@ def test_a_directory_in_use_names_itself_and_the_process(files: MemoryDisk) -> N
 
 
 def test_the_pid_file_goes_with_the_process_that_wrote_it(files: MemoryDisk) -> None:
-    """R18: whoever was refused overwrote and removed the pid file of the broker that has the directory."""
+    """Once: whoever was refused overwrote and removed the pid file of the broker that has the directory."""
     directory = opened(files)
     with pytest.raises(DataDirectoryInUse):
         DataDirectory.open(files, "/data", 1, None, process_id=4712)

@@ -300,7 +300,7 @@ class TestRetention:
         assert log.apply_retention(0) == 1
 
     def test_a_record_of_the_future_holds_retention_and_is_named(self, files: MemoryDisk) -> None:
-        """R32: microseconds that were given as milliseconds."""
+        """Microseconds that were given as milliseconds."""
         log = open_log(files, settings=LogSettings(segment_bytes=300, retention_ms=10))
         fill(log, 20)
         log.set_high_watermark(20)
