@@ -3,4 +3,5 @@
 violation.py   what a world fails with
 states.py      what the controller commits of a partition. V4, V10, V17
 partition.py   copies and leaders of a partition, as the cores have them. V1 to V10, V17, V18
+quorum.py      votes and leaders of the metadata quorum. V11
 """

@@ -1,4 +1,4 @@
-"""Each judge of a partition finds the fault that is planted in what a world shows it, and the rule that it breaks."""
+"""Each judge finds the fault that is planted in what a world shows it, and names the rule."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from minilog.partition_key import PartitionKey
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 from tests.judges.partition import Known, Led, Log, Sequences, check_copy, check_led, judge
+from tests.judges.quorum import NOBODY, Leaders, Votes
 from tests.judges.states import check_state
 from tests.judges.violation import Violation
 
@@ -116,3 +117,23 @@ def test_a_sequence_that_is_committed_twice_is_found() -> None:
     sequences.committed((7, 0, 1), 5)
     with pytest.raises(Violation, match="V14"):
         sequences.committed((7, 0, 1), 6)
+
+
+def test_a_voter_that_goes_back_or_votes_twice_in_an_epoch_is_found() -> None:
+    votes = Votes()
+    votes.epoch(1, "disk", 5)
+    votes.vote(1, "disk", 5, NOBODY)
+    votes.vote(1, "disk", 5, 2)
+    votes.vote(1, "another disk", 5, 3)
+    with pytest.raises(Violation, match="V11: b1 votes for b2 and for b3"):
+        votes.vote(1, "disk", 5, 3)
+    with pytest.raises(Violation, match="V11: b1 is in epoch 4"):
+        votes.epoch(1, "disk", 4)
+
+
+def test_a_quorum_epoch_of_two_lives_is_found() -> None:
+    leaders = Leaders()
+    assert leaders.leads(1, 1, 5)
+    assert not leaders.leads(1, 1, 5)
+    with pytest.raises(Violation, match="V11: life 2 of b1 leads"):
+        leaders.leads(1, 2, 5)

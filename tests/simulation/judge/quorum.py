@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import common_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
+from tests.judges.quorum import Leaders, Votes
 from tests.simulation.judge.copies import read_json
 from tests.simulation.judge.metadata import LOG_NAME
 from tests.simulation.machines.host import DATA_PATH
@@ -28,15 +29,13 @@ _OK = common_pb2.ERROR_CODE_NONE
 
 
 class Quorum:
-    """See the module's text. `leaders`: (host, life) by epoch."""
+    """See the module's text."""
 
     def __init__(self, truth: Truth, hearing: Hearing) -> None:
         self._truth = truth
         self._hearing = hearing
         self._requests: weakref.WeakKeyDictionary[Said, Any] = weakref.WeakKeyDictionary()
-        self._votes: dict[tuple[int, bytes, int], int] = {}  # voter, its disk, epoch: whom it voted for
-        self._promised: dict[tuple[int, bytes], int] = {}
-        self.leaders: dict[int, tuple[int, int]] = {}
+        self._votes, self._leaders = Votes(), Leaders()
         self._asked: dict[str, Callable[[Said, Any], None]] = {
             "/minilog.v1.PeerService/Vote": self._vote_asked,
             "/minilog.v1.PeerService/BeginQuorumEpoch": self._began,
@@ -69,10 +68,8 @@ class Quorum:
         if message.epoch > max(epoch, self._epoch_of_log(voter)):
             text = f"b{voter} answers a vote in epoch {message.epoch}, its disk has epoch {epoch}"
             raise Violation("V11", text, nodes=(voter,), epoch=request.epoch)
-        if voter in self._truth.metadata.voters and message.epoch < self._promised.get(disk, -1):
-            text = f"b{voter} answers a vote in epoch {message.epoch}, and was in {self._promised[disk]}"
-            raise Violation("V11", text, nodes=(voter,), epoch=request.epoch)
-        self._promised[disk] = max(message.epoch, self._promised.get(disk, -1))
+        if voter in self._truth.metadata.voters:
+            self._votes.epoch(voter, disk, message.epoch)
         if not message.granted or request.pre_vote:
             return
         if request.voter_directory_id not in (b"", message.directory_id):
@@ -82,10 +79,7 @@ class Quorum:
         if epoch < request.epoch or (epoch == request.epoch and voted_for != candidate):
             text = f"b{voter} votes for b{candidate} in epoch {request.epoch}, its disk has ({epoch}, {voted_for})"
             raise Violation("V11", text, nodes=(voter, candidate), epoch=request.epoch)
-        before = self._votes.setdefault((*disk, request.epoch), candidate)
-        if before != candidate:
-            text = f"b{voter} votes for b{before} and for b{candidate} in epoch {request.epoch}"
-            raise Violation("V11", text, nodes=(voter, before, candidate), epoch=request.epoch)
+        self._votes.vote(voter, disk, request.epoch, candidate)
 
     def _stored(self, number: int) -> tuple[int, int]:
         """Epoch and vote on a voter's disk."""
@@ -121,13 +115,8 @@ class Quorum:
                 self._leads(*self._truth.speaker(call.host), run.leader_epoch)
 
     def _leads(self, number: int, life: int, epoch: int) -> None:
-        known = self.leaders.get(epoch)
-        if known == (number, life):
+        if not self._leaders.leads(number, life, epoch):
             return
-        if known is not None:
-            text = f"life {life} of b{number} leads quorum epoch {epoch}, and life {known[1]} of b{known[0]} did"
-            raise Violation("V11", text, nodes=(number, known[0]), epoch=epoch)
-        self.leaders[epoch] = number, life
         stored, _ = self._stored(number)
         if stored < epoch:
             text = f"b{number} leads quorum epoch {epoch}, its disk has {stored}"

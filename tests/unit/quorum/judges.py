@@ -10,18 +10,15 @@ from minilog_broker.controller.record_kinds import apply_decision
 from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.member import Role
 from minilog_broker.quorum.node import QuorumNode
-from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import CommittedBatch, decode_run
 from minilog_broker.quorum.voters import Voter
+from tests.judges.quorum import Leaders, Votes
+from tests.judges.violation import Violation
 from tests.unit.quorum.cluster import QuorumCluster
 from tests.unit.quorum.machine import FETCH_TIMEOUT_MS, QuorumMachine
 
 SLACK_MS = 250.0  # timers, messages on their way, a slow disk
 SETTLED_MS = 300.0  # a leader that a majority has heard without a gap for so long
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
 
 
 @dataclass
@@ -44,9 +41,8 @@ class Judges:
         self.image = MetadataImage()  # of all that is committed
         self.leaders_seen = 0
         self.most_epochs = 0
-        self._leader_of: dict[int, tuple[int, int]] = {}  # epoch -> (node id, life)
-        self._votes: dict[tuple[int, int], VoteState] = {}  # (node id, disk) -> the last on disk
-        self._answers_seen: dict[int, int] = {}
+        self._leaders, self._votes = Leaders(), Votes()
+        self._on_disk: dict[tuple[int, int], int] = {}  # (node id, disk) -> the epoch of the last vote
         self._read: dict[tuple[int, int], int] = {}  # (node id, life) -> the end of what was compared
         self._led: dict[int, Led] = {}  # by epoch, those that lead now
         cluster.watch = self.look
@@ -67,16 +63,14 @@ class Judges:
         key, node = (machine.node_id, machine.disks), machine.node
         assert node is not None
         for vote in machine.votes_written:
-            last = self._votes.get(key, VoteState())
-            took_back = vote.epoch == last.epoch and last.voted_for not in (-1, vote.voted_for)
-            if vote.epoch < last.epoch or took_back:
-                raise Violation(f"V11: {machine.node_id} took back {last} by {vote}")
-            self._votes[key] = vote
+            self._votes.epoch(machine.node_id, key, vote.epoch)
+            self._votes.vote(machine.node_id, key, vote.epoch, vote.voted_for)
+            self._on_disk[key] = vote.epoch
         machine.votes_written.clear()
         for response in machine.answers:
-            last = self._votes.get(key, VoteState())
-            if response.granted and response.epoch > last.epoch:
-                raise Violation(f"V11: {machine.node_id} granted a vote in {response.epoch} with {last} on disk")
+            on_disk = self._on_disk.get(key, 0)
+            if response.granted and response.epoch > on_disk:
+                raise Violation("V11", f"{machine.node_id} granted a vote in {response.epoch}, its disk has {on_disk}")
         machine.answers.clear()
 
     def _look_at_leader(self, machine: QuorumMachine) -> None:
@@ -84,9 +78,7 @@ class Judges:
         assert node is not None
         if not node.is_leader:
             return
-        who = (machine.node_id, machine.life)
-        if self._leader_of.setdefault(node.epoch, who) != who:
-            raise Violation(f"V11: {who} and {self._leader_of[node.epoch]} lead in epoch {node.epoch}")
+        self._leaders.leads(machine.node_id, machine.life, node.epoch)
         if node.epoch not in self._led:
             self._beside_another(machine)
             self.leaders_seen += 1
@@ -111,13 +103,13 @@ class Judges:
             known = self.committed[position]
             if known.base_offset == batch.base_offset:
                 if known != batch:
-                    raise Violation(f"V12: {machine.node_id} has committed {batch}, {known} was committed before")
+                    raise Violation("V12", f"{machine.node_id} has committed {batch}, {known} was committed before")
                 return
             if known.base_offset < batch.base_offset:
                 break
         end = self.committed[-1].end_offset if self.committed else 0
         if batch.base_offset != end:
-            raise Violation(f"V12: {machine.node_id} has committed {batch.base_offset}, the end of all is {end}")
+            raise Violation("V12", f"{machine.node_id} has committed {batch.base_offset}, the end of all is {end}")
         self._first_committed(machine, batch)
         self.committed.append(batch)
         apply_decision(self.image, batch.base_offset, batch.end_offset, batch.records)
@@ -127,13 +119,13 @@ class Judges:
         assert node is not None
         leader = node._transitions.leader
         if leader is None and not self._has_just_removed_itself(machine):
-            raise Violation(f"V12: {machine.node_id} held {batch} for committed before any leader")
+            raise Violation("V12", f"{machine.node_id} held {batch} for committed before any leader")
         for voters in self._voters_of(node):
             recorded = {voter.broker_id: voter.directory_id for voter in voters}
             if leader is not None and not self._on_majority(recorded, leader.epoch_start_offset + 1, node.epoch):
-                raise Violation(f"V12: {batch.end_offset} was committed by counting in epoch {node.epoch}")
+                raise Violation("V12", f"{batch.end_offset} was committed by counting in epoch {node.epoch}")
             if not self._on_majority(recorded, batch.end_offset, batch.epoch):
-                raise Violation(f"V12: {batch} is committed, and not on a majority of {sorted(recorded)}")
+                raise Violation("V12", f"{batch} is committed, and not on a majority of {sorted(recorded)}")
 
     def _has_just_removed_itself(self, machine: QuorumMachine) -> bool:
         """It led until this event, and its removal is committed."""
@@ -148,9 +140,9 @@ class Judges:
     def _look_at_image(self, machine: QuorumMachine) -> None:
         end = machine.image.end_offset
         if end == self.image.end_offset and machine.image != self.image:
-            raise Violation(f"V13: the image of {machine.node_id} at {end} is not what was committed")
+            raise Violation("V13", f"the image of {machine.node_id} at {end} is not what was committed")
         if end > self.image.end_offset:
-            raise Violation(f"V13: {machine.node_id} has replayed {end}, {self.image.end_offset} is committed")
+            raise Violation("V13", f"{machine.node_id} has replayed {end}, {self.image.end_offset} is committed")
 
     # -- V20, V21
 
@@ -203,7 +195,7 @@ class Judges:
         # Where they do not hear it and it hears them, they go after their time-out, and it notices after its own.
         awake_ms = max(led.heard_ms, machine.awake_since_ms)
         if now_ms > awake_ms + 2 * FETCH_TIMEOUT_MS + SLACK_MS and now_ms >= machine.paused_until_ms:
-            raise Violation(f"V21: {machine.node_id} leads, and no majority hears it since {led.heard_ms}")
+            raise Violation("V21", f"{machine.node_id} leads, and no majority hears it since {led.heard_ms}")
 
     def _leads_no_more(self, led: Led) -> None:
         """By its own will, or because nobody heard it."""
@@ -214,14 +206,14 @@ class Judges:
         removed = led.machine.voter().key not in {voter.key for voter in self.image.voters}
         # A candidate makes way for itself, in a later epoch.
         if node.role is not Role.CANDIDATE and not (removed and node.role is Role.OBSERVER):
-            raise Violation(f"V20: {led.machine.node_id} led epoch {led.epoch}, was heard, and is {node.role} now")
+            raise Violation("V20", f"{led.machine.node_id} led epoch {led.epoch}, was heard, and is {node.role} now")
 
     def _beside_another(self, machine: QuorumMachine) -> None:
         """Somebody leads a later epoch while another one is heard."""
         for led in self._led.values():
             settled = led.settled_ms is not None and self.cluster.now_ms - led.settled_ms > SETTLED_MS
             if settled and led.machine is not machine and self._majority_hears(led):
-                raise Violation(f"V20: {machine.node_id} leads, {led.machine.node_id} was heard by a majority")
+                raise Violation("V20", f"{machine.node_id} leads, {led.machine.node_id} was heard by a majority")
 
 
 def decode_all(machine: QuorumMachine, offset: int, end_offset: int) -> list[CommittedBatch]:
