@@ -21,11 +21,11 @@ import structlog
 from tests.simulation.machines.calls import Channel
 from tests.simulation.machines.host import PORT, SimulatedHost
 from tests.simulation.machines.identities import Identities
-from tests.simulation.machines.loop import NOBODY, PROCESS, Process, VirtualLoop
 from tests.simulation.machines.machine import ClientMachine
 from tests.simulation.machines.network import SimulatedNetwork
 from tests.simulation.machines.wire import Wire
 from tests.simulation.plan import Plan
+from tests.world.loop import NOBODY, PROCESS, Process, VirtualLoop
 
 TRACE_LINES = 400
 _CLIENTS = logging.getLogger("minilog")

@@ -24,13 +24,13 @@ from tests.simulation.faults import Faults
 from tests.simulation.judge.exceptions import UNCLEAN, Exceptions
 from tests.simulation.machines.calls import Channel
 from tests.simulation.machines.host import AGAIN_S, DATA_PATH, PORT
-from tests.simulation.machines.loop import Process, VirtualLoop
 from tests.simulation.machines.machine import SimulatedMachine
 from tests.simulation.machines.network import SimulatedPipe
 from tests.simulation.plan import FAULTS, LATER, OLDER, Plan
 from tests.simulation.run import apart
 from tests.simulation.violation import Violation
 from tests.world.disk import Killed
+from tests.world.loop import Process, VirtualLoop
 
 KEY = PartitionKey(bytes(16), 0)
 AT = TopicPartition("t0", 0)

@@ -23,12 +23,12 @@ from tests.simulation.judge.leader_epochs import first_wrong
 from tests.simulation.judge.metadata import Metadata
 from tests.simulation.judge.partition import JudgedPartition
 from tests.simulation.judge.registrations import Decision, Registrations
-from tests.simulation.machines.loop import Process
 from tests.simulation.machines.machine import EPOCH_S
 from tests.simulation.plan import Plan
 from tests.simulation.run import run_many
 from tests.simulation.violation import Violation
 from tests.world.disk import MemoryDisk
+from tests.world.loop import Process
 
 pytestmark = proves("DEL.5")
 

@@ -19,9 +19,9 @@ from tests.simulation.judge.lag import Lag
 from tests.simulation.judge.liveness import refused_s
 from tests.simulation.judge.metadata import JudgedChange
 from tests.simulation.judge.positions import Positions
-from tests.simulation.machines.loop import Process
 from tests.simulation.plan import Plan
 from tests.simulation.violation import Violation
+from tests.world.loop import Process
 
 TOPIC_ID = bytes(16)
 KEY = PartitionKey(TOPIC_ID, 0)

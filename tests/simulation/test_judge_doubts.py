@@ -17,9 +17,9 @@ from tests.simulation.judge.hearing import Hearing
 from tests.simulation.judge.metadata import Topic
 from tests.simulation.judge.schemas import Schemas
 from tests.simulation.judge.truth import Truth
-from tests.simulation.machines.loop import Process
 from tests.simulation.plan import Plan
 from tests.simulation.violation import Violation
+from tests.world.loop import Process
 
 TOPIC_ID = bytes(16)
 KEY = PartitionKey(TOPIC_ID, 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.machines.loop import Process, VirtualLoop
+from tests.world.loop import Process, VirtualLoop
 
 
 @pytest.fixture

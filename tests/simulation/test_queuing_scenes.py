@@ -22,10 +22,10 @@ from tests.simulation.clients.transacting import Transacting
 from tests.simulation.clients.workload import Workload
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge import Judge
-from tests.simulation.machines.loop import Process
 from tests.simulation.mutants import queues
 from tests.simulation.plan import Plan
 from tests.simulation.scene import direct
+from tests.world.loop import Process
 
 if TYPE_CHECKING:
     from tests.simulation.machines.wire import Said

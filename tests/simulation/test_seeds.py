@@ -11,11 +11,11 @@ import pytest
 
 from tests.simulation import run
 from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.machines.loop import PROCESS, Deadlock, Process, Spin, VirtualLoop
 from tests.simulation.plan import DAMAGES, FAULTS, Plan
 from tests.simulation.run import run_many
 from tests.simulation.themes import DRAWN
 from tests.simulation.violation import Violation
+from tests.world.loop import PROCESS, Deadlock, Process, Spin, VirtualLoop
 
 SEEDS = (12001, 12003, 1910212)
 """In the last one a broker takes a token, since it has not yet heard that the token was expired."""

@@ -2,5 +2,6 @@
 
 disk.py         a disk in memory that loses, tears, fails and rots
 controller.py   a controller that decides at once
+loop.py         an event loop on virtual time, and the processes that its callbacks belong to
 search.py       all states that a small model reaches
 """

@@ -16,7 +16,9 @@ import contextvars
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 SPINS = 200_000  # callbacks at one moment: whoever asks again at once, for ever, would stop all time
 _SLACK_S = 1e-9  # a clock's rounding wakes nobody early
@@ -277,6 +279,12 @@ def _dies(process: Process) -> bool:
     process.callbacks_left = None
     process.die()
     return process.dead
+
+
+def play(scenario: Coroutine[Any, Any, _T]) -> _T:
+    """Run a scenario in virtual time."""
+    with contextlib.closing(VirtualLoop()) as loop:
+        return loop.run_until_complete(scenario)
 
 
 class _Probe(asyncio.Transport):

@@ -15,7 +15,7 @@ from tests.simulation.judge.queues import Delivery
 if TYPE_CHECKING:
     from minilog.aio import QueueConsumer
     from tests.simulation.clients.queuing import Queuing
-    from tests.simulation.machines.loop import Process
+    from tests.world.loop import Process
 
 POLL_S = 0.2
 MOST_HELD = 30  # then it does not poll

@@ -36,8 +36,8 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
-    from tests.simulation.machines.loop import Process
     from tests.simulation.machines.machine import ClientMachine
+    from tests.world.loop import Process
 
 TOPIC, GROUP, PARTITIONS = "m0", "shared", 8
 SESSION_TIMEOUT_S, HEARTBEAT_INTERVAL_S = 3.0, 0.3

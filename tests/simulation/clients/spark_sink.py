@@ -46,8 +46,8 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
-    from tests.simulation.machines.loop import Process
     from tests.simulation.machines.machine import ClientMachine
+    from tests.world.loop import Process
 
 TOPIC = "s0"
 MAX_FAILURES = 4  # of a task: spark.task.maxFailures

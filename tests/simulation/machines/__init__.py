@@ -1,6 +1,6 @@
-"""What simulated processes run on: time, disks, the network. It knows nothing of brokers, but that a host runs one.
+"""What simulated processes run on: the network, and machines with the time and the disks of tests/world. It knows
+nothing of brokers, but that a host runs one.
 
-loop.py                     the event loop on virtual time, and the processes that its callbacks belong to
 network.py, calls.py        links between processes, and gRPC's calls, channels and servers on them: the generated stubs
                             and servicers work unchanged
 wire.py                     what is said, for whoever looks

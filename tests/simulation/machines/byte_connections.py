@@ -26,8 +26,8 @@ from minilog.security.channel_security import ChannelSecurity
 from minilog.stream_messages import STREAM_METHODS
 from minilog.v1 import stream_pb2
 from tests.simulation.machines.calls import CONNECT_TIMEOUT_S, Channel
-from tests.simulation.machines.loop import PROCESS, Process
 from tests.simulation.machines.network import SimulatedConnection, SimulatedNetwork
+from tests.world.loop import PROCESS, Process
 
 CUT_SHARE = 0.25  # of what is sent arrives in two pieces
 LEAST_WINDOW_BYTES = 64 << 10  # no socket's buffers hold less: a direction with less is a link of some KB/s

@@ -19,8 +19,8 @@ from typing import Any
 import grpc
 
 from minilog.security.channel_security import ChannelSecurity
-from tests.simulation.machines.loop import PROCESS, Process
 from tests.simulation.machines.network import SimulatedConnection, SimulatedNetwork, SimulatedPipe
+from tests.world.loop import PROCESS, Process
 
 EOF = grpc.aio.EOF
 CONNECT_TIMEOUT_S = 2.0

@@ -21,8 +21,8 @@ from minilog_broker.server.disk.disk_thread import (
     call_all,
     outcome_of,
 )
-from tests.simulation.machines.loop import Process
 from tests.world.disk import Death
+from tests.world.loop import Process
 
 if TYPE_CHECKING:
     from tests.simulation.machines.host import SimulatedHost

@@ -25,12 +25,12 @@ from minilog_broker.server.broker_options import BrokerOptions, VoterAddress
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.config_layers import load_config
 from tests.simulation.machines.identities import Identities
-from tests.simulation.machines.loop import Process, VirtualLoop
 from tests.simulation.machines.machine import SimulatedMachine
 from tests.simulation.machines.network import CUT, SimulatedNetwork
 from tests.simulation.plan import LATER, Plan
 from tests.simulation.violation import Violation
 from tests.world.disk import SEGMENT_SUFFIX, Death, MemoryDisk, PowerLoss
+from tests.world.loop import Process, VirtualLoop
 
 PORT, PEER_PORT = 9092, 9093  # one for all; the other is of brokers alone, where users are known
 DATA_PATH = "/data"

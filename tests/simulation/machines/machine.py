@@ -25,9 +25,9 @@ from tests.simulation.machines.byte_connections import SimulatedStreamPort, conn
 from tests.simulation.machines.calls import Channel, Server
 from tests.simulation.machines.disk_queue import DiskQueue
 from tests.simulation.machines.identities import certificate_of, server_name_of
-from tests.simulation.machines.loop import Process
 from tests.simulation.machines.network import SimulatedNetwork
 from tests.simulation.machines.readers import SimulatedReaders
+from tests.world.loop import Process
 
 if TYPE_CHECKING:
     from tests.simulation.machines.host import SimulatedHost

@@ -18,8 +18,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from tests.simulation.machines.loop import PROCESS, Process, VirtualLoop
 from tests.simulation.machines.wire import Wire
+from tests.world.loop import PROCESS, Process, VirtualLoop
 
 WINDOW_BYTES = 1 << 20
 LOOPBACK_BYTES_PER_S = 500e6

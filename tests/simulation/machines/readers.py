@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minilog_broker.server.disk.reader_threads import PAUSE_S, DiskRead, ReadTurns, carry_out
-from tests.simulation.machines.loop import Process
 from tests.world.disk import Death
+from tests.world.loop import Process
 
 if TYPE_CHECKING:
     from tests.simulation.machines.host import SimulatedHost

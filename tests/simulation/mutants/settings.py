@@ -19,7 +19,7 @@ from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.running_config import Kept, RunningConfig
 from minilog_broker.server.shells.controller_shell import default_topic_config
 from tests.rules import Patches
-from tests.simulation.machines.loop import PROCESS, Process
+from tests.world.loop import PROCESS, Process
 
 
 def own_default_counts() -> Patches:

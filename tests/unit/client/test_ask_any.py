@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -19,7 +18,7 @@ from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import now_s
 from minilog.net.stream_connection import StreamConnection
 from minilog.security.channel_security import ChannelSecurity
-from tests.simulation.machines.loop import VirtualLoop
+from tests.world.loop import play
 
 SERVERS = "a:1,b:2,c:3"
 
@@ -78,8 +77,7 @@ def answered(after_s: dict[str, float], within_s: float) -> tuple[str | MinilogE
         finally:
             await client.close()
 
-    with contextlib.closing(VirtualLoop()) as loop:
-        return *loop.run_until_complete(ask(question)), calls
+    return *play(ask(question)), calls
 
 
 def test_a_broker_that_hangs_delays_the_answer_by_a_moment() -> None:

@@ -15,9 +15,9 @@ from minilog.net.metadata_refreshes import MetadataRefreshes
 from minilog.net.reconnects import Reconnects
 from minilog.net.runtime import now_s
 from minilog.types import TopicPartition
-from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.client.brokers import TOPIC, Brokers
 from tests.unit.client.consuming import Consuming, fill
+from tests.world.loop import play
 
 FIRST, MOST = 50, 500
 CONFIG = parse_config({"bootstrap.servers": "h:1", "retry.backoff.ms": FIRST, "retry.backoff.max.ms": MOST})
@@ -78,8 +78,7 @@ def refreshes_at(wanted_s: list[float], until_s: float) -> list[float]:
                         refreshes.want()
         return times
 
-    with contextlib.closing(VirtualLoop()) as loop:
-        return loop.run_until_complete(refresh())
+    return play(refresh())
 
 
 def test_metadata_that_does_not_help_is_fetched_less_and_less_often() -> None:

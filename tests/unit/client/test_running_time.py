@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
 from minilog.net.running_time import RunningTime, running_within
 from minilog.net.stream import Silence
-from tests.simulation.machines.loop import VirtualLoop
+from tests.world.loop import VirtualLoop, play
 
 
 def test_time_in_which_the_loop_runs_counts() -> None:
@@ -50,8 +49,7 @@ async def _work(steps: int, *, held_s: float) -> str:
     ("steps", "held_s", "end"), [(4, 0.0, "done"), (10, 0.0, "over at 1.5"), (4, 2.0, "done"), (10, 2.0, "over at 3.0")]
 )
 def test_a_block_is_bounded_by_the_time_in_which_the_loop_ran(steps: int, held_s: float, end: str) -> None:
-    with contextlib.closing(VirtualLoop()) as loop:
-        assert loop.run_until_complete(_work(steps, held_s=held_s)) == end
+    assert play(_work(steps, held_s=held_s)) == end
 
 
 def test_a_hold_behind_the_welcome_does_not_end_a_stream() -> None:

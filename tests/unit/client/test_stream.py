@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +15,8 @@ from minilog.net.stream_connection import StreamConnection
 from minilog.net.stream_frames import FRAME_BYTES, FrameKind
 from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import data_pb2
-from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.wires import Wire, connection, joined
+from tests.world.loop import VirtualLoop, play
 
 ONE, TWO = (StreamMessage(data_pb2.ProduceRequest(acks=acks)) for acks in (1, -1))
 STEPS = 16  # of the event loop between the connection and the first message, and more
@@ -175,8 +174,7 @@ def test_what_was_heard_before_a_late_look_counts_once() -> None:
         await stream.close()
         return [*lost_behind_the_look, bool(lost)]
 
-    with contextlib.closing(VirtualLoop()) as loop:
-        assert loop.run_until_complete(watch()) == [True], "not at once, and then it is"
+    assert play(watch()) == [True], "not at once, and then it is"
 
 
 def test_the_period_of_signs_of_life_may_change_while_the_stream_is_open() -> None:
@@ -201,8 +199,7 @@ def test_the_period_of_signs_of_life_may_change_while_the_stream_is_open() -> No
         await stream.close()
         return before, len(taken) - before, is_lost
 
-    with contextlib.closing(VirtualLoop()) as loop:
-        assert loop.run_until_complete(count()) == (10, 5, False)
+    assert play(count()) == (10, 5, False)
 
 
 def test_what_is_sent_when_a_sign_of_life_is_due_takes_its_place() -> None:
@@ -216,8 +213,7 @@ def test_what_is_sent_when_a_sign_of_life_is_due_takes_its_place() -> None:
         await stream.close()
         return here.held_bytes
 
-    with contextlib.closing(VirtualLoop()) as loop:
-        assert loop.run_until_complete(count()) == FRAME_BYTES + len(b"".join(map(bytes, PRODUCE.request.parts(ONE))))
+    assert play(count()) == FRAME_BYTES + len(b"".join(map(bytes, PRODUCE.request.parts(ONE))))
 
 
 def test_a_side_that_sends_is_not_silent() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 from minilog.errors import BrokerNotAvailable, LeaderNotAvailable, MinilogError, wire_error
 from minilog.partition_key import PartitionKey
@@ -12,23 +10,11 @@ from minilog.v1 import peer_pb2
 from minilog_broker.replication.replica_effects import StableOffsetMoved
 from minilog_broker.replication.stable_offsets import Known
 from minilog_broker.server.services.stable_offset_answers import StableOffsetAnswers
-from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.replication.broker import TOPIC_ID
 from tests.unit.replication.cluster import ReplicaCluster
 
 NOTHING = Known()
 PARTITIONS = [PartitionKey(TOPIC_ID, number) for number in range(12)]
-
-_T = TypeVar("_T")
-
-
-def play(scenario: Coroutine[Any, Any, _T]) -> _T:
-    """Run a scenario in virtual time."""
-    loop = VirtualLoop()
-    try:
-        return loop.run_until_complete(scenario)
-    finally:
-        loop.close()
 
 
 def request_of(*questions: tuple[PartitionKey, Known], max_wait_ms: int = 2_000) -> peer_pb2.AwaitStableOffsetsRequest:

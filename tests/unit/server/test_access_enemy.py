@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -37,8 +37,8 @@ from minilog_broker.server.ingress.client_gate import ClientGate
 from minilog_broker.server.ingress.gate import PeerGate
 from minilog_broker.server.services.authentication_service import AuthenticationService
 from tests.rules import proves
-from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.server.surroundings import rules_of_now
+from tests.world.loop import play
 
 pytestmark = proves("MD.10")
 
@@ -244,7 +244,7 @@ class TestGuesses:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-        in_virtual_time(scenario())
+        play(scenario())
 
     def test_one_job_with_an_old_password_keeps_nobody_behind_its_proxy_out(self) -> None:
         """Once: its failures held all places of the host, and logins of others ended in a time-out."""
@@ -270,7 +270,7 @@ class TestGuesses:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-        in_virtual_time(scenario())
+        play(scenario())
 
     def test_a_name_without_failures_goes_first(self) -> None:
         async def scenario() -> None:
@@ -291,7 +291,7 @@ class TestGuesses:
             await asyncio.gather(*tasks)
             assert order == ["user:alice", "user:bob", "user:job"]
 
-        in_virtual_time(scenario())
+        play(scenario())
 
     def test_a_name_that_succeeds_or_waits_a_minute_has_no_failures(self) -> None:
         async def scenario() -> None:
@@ -304,7 +304,7 @@ class TestGuesses:
             (await attempts.begin(HOST, "user:job")).succeeded()
             assert not attempts._hosts[HOST].is_failing("user:job", 0.0)
 
-        in_virtual_time(scenario())
+        play(scenario())
 
     def test_who_leaves_while_he_waits_takes_no_place_with_him(self) -> None:
         async def scenario() -> None:
@@ -320,7 +320,7 @@ class TestGuesses:
             assert attempts._hosts[HOST].held == 0
             assert attempts._hosts[HOST].is_idle
 
-        in_virtual_time(scenario())
+        play(scenario())
 
     def test_another_host_does_not_wait(self) -> None:
         async def scenario() -> None:
@@ -330,7 +330,7 @@ class TestGuesses:
             (await attempts.begin("10.0.0.8")).succeeded()
             assert asyncio.get_running_loop().time() == 0.0
 
-        in_virtual_time(scenario())
+        play(scenario())
 
     def test_who_fails_often_waits_longer_and_is_forgiven(self) -> None:
         host = _Host()
@@ -381,7 +381,7 @@ class TestSlowLogins:
             given: Any = stream
             await service.Authenticate(stream.messages(), given)
 
-        in_virtual_time(scenario())
+        play(scenario())
         error = error_from_wire(stream.told[-1].error)
         assert isinstance(error, BrokerNotAvailable)
         assert error.retriable
@@ -399,11 +399,3 @@ class TestSlowLogins:
     def test_one_that_says_nothing_holds_no_place(self) -> None:
         words, tried, _ = self.told(Silent(), PLACES)
         assert (words, tried) == ("the client sent no login in 5 s: try again", "")
-
-
-def in_virtual_time(scenario: Coroutine[Any, Any, None]) -> None:
-    loop = VirtualLoop()
-    try:
-        loop.run_until_complete(scenario)
-    finally:
-        loop.close()

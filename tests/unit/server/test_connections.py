@@ -23,7 +23,7 @@ from minilog_broker.server.ingress.connections import (
 from minilog_broker.server.ingress.traffic import Flow, Traffic
 from minilog_broker.server.runtime.turns import Turns
 from tests.rules import proves
-from tests.simulation.machines.loop import VirtualLoop
+from tests.world.loop import VirtualLoop
 
 pytestmark = proves("DK.17")
 

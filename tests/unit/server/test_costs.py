@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 import grpc
@@ -28,8 +27,8 @@ from minilog_broker.server.ingress.counted_server import CountedServer
 from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.observer import UNOBSERVED
 from minilog_broker.server.runtime.turns import Turns
-from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.server.test_gate import Call, World, allows
+from tests.world.loop import play
 
 ALICE = Principal(USER, "alice")
 ADMIN = "/minilog.v1.AdminService"
@@ -192,14 +191,6 @@ class Served:
         self.world.policy.charge(ALICE, key, amount)
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    loop = VirtualLoop()
-    try:
-        loop.run_until_complete(scenario)
-    finally:
-        loop.close()
-
-
 class TestCalls:
     def test_the_delay_comes_before_the_work(self) -> None:
         """Once: the work was done first, so that who hung up had it for nothing."""
@@ -210,7 +201,7 @@ class TestCalls:
             await served.delete()
             assert served.done_s == [pytest.approx(3.0, abs=0.01)]
 
-        run(scenario())
+        play(scenario())
 
     @pytest.mark.parametrize("key", [REQUEST_RATE, CONTROLLER_MUTATION_RATE])
     def test_one_that_owes_too_much_is_not_done(self, key: str) -> None:
@@ -222,7 +213,7 @@ class TestCalls:
             assert told.value.args[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert served.done_s == []
 
-        run(scenario())
+        play(scenario())
 
     def test_a_call_that_is_refused_counts_as_one(self) -> None:
         """Once: who asked for what he may not paid nothing."""
@@ -234,7 +225,7 @@ class TestCalls:
                 await served.delete("salaries")
             assert served.owed_s(REQUEST_RATE) == pytest.approx(1.0)
 
-        run(scenario())
+        play(scenario())
 
     def test_a_call_on_a_connection_too_many_counts_as_one(self) -> None:
         async def scenario() -> None:
@@ -245,7 +236,7 @@ class TestCalls:
             assert served.owed_s(REQUEST_RATE) == pytest.approx(1.0)
 
         assert CONNECTIONS == "connections"
-        run(scenario())
+        play(scenario())
 
     def test_a_deletion_is_charged_by_its_partitions_and_given_back_where_it_fails(self) -> None:
         async def scenario() -> None:
@@ -258,4 +249,4 @@ class TestCalls:
             await served.delete()
             assert served.owed_s(CONTROLLER_MUTATION_RATE) == 0.0
 
-        run(scenario())
+        play(scenario())

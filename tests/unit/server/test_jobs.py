@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from minilog_broker.server.background.jobs import Jobs, Round
 from tests.rules import proves
-from tests.simulation.machines.loop import VirtualLoop
+from tests.world.loop import VirtualLoop
 
 pytestmark = proves("DK.8")
 

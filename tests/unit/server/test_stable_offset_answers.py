@@ -12,7 +12,8 @@ from minilog_broker.replication.stable_offsets import Known
 from minilog_broker.server.runtime.timer import now_ms
 from tests.rules import proves
 from tests.unit.replication.transacting import begin, commit
-from tests.unit.server.stable_offset_world import NOTHING, PARTITIONS, LeadersOfCores, play, request_of
+from tests.unit.server.stable_offset_world import NOTHING, PARTITIONS, LeadersOfCores, request_of
+from tests.world.loop import play
 
 pytestmark = proves("SO.1")
 

@@ -12,7 +12,8 @@ from minilog_broker.replication.stable_offsets import Known, Question, StableOff
 from minilog_broker.server.clients.stable_offsets import MAX_CALLS, StableOffsets
 from minilog_broker.server.runtime.timer import now_ms
 from tests.rules import proves
-from tests.unit.server.stable_offset_world import NOTHING, PARTITIONS, LeadersOfCores, play
+from tests.unit.server.stable_offset_world import NOTHING, PARTITIONS, LeadersOfCores
+from tests.world.loop import play
 
 
 class Coordinators:

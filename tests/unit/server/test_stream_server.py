@@ -24,9 +24,9 @@ from minilog_broker.server.ingress.stream_server import HELLO_S, LINGER_S, Strea
 from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.observer import UNOBSERVED
 from minilog_broker.server.runtime.turns import Turns
-from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.server.test_gate import World, allows
 from tests.unit.wires import Wire, connection, joined
+from tests.world.loop import play
 
 DATA = "minilog.v1.DataService"
 Handle = Callable[[AsyncIterator[Any], ClientStream], Coroutine[Any, Any, None]]
@@ -86,15 +86,6 @@ async def end_of(client: StreamConnection) -> MinilogError | None:
     return error_from_wire(common_pb2.Error.FromString(bytes(frame.body)))
 
 
-def run(scenario: Coroutine[Any, Any, Any]) -> Any:
-    """On virtual time."""
-    loop = VirtualLoop()
-    try:
-        return loop.run_until_complete(scenario)
-    finally:
-        loop.close()
-
-
 def refused(kind: FrameKind, body: list[bytes], gate: Gate | None = None) -> tuple[str, list[str]]:
     """How a connection that begins so is ended, and what the audit log gets."""
 
@@ -109,7 +100,7 @@ def refused(kind: FrameKind, body: list[bytes], gate: Gate | None = None) -> tup
         assert not port.flow.by_peer
         return f"{type(error).__name__}: {error}", [each.reason for each in port.world.told]
 
-    told: tuple[str, list[str]] = run(scenario())
+    told: tuple[str, list[str]] = play(scenario())
     return told
 
 
@@ -125,7 +116,7 @@ def test_a_stream_is_taken_served_and_ended() -> None:
         client.send(FrameKind.DONE)
         assert await end_of(client) is None
 
-    run(scenario())
+    play(scenario())
 
 
 @pytest.mark.parametrize(
@@ -165,7 +156,7 @@ def test_a_stranger_is_refused_by_the_gate_and_audited() -> None:
         assert "log in first" in str(await end_of(client))
         assert len(port.world.told) == 1
 
-    run(scenario())
+    play(scenario())
 
 
 def test_nothing_said_for_long_is_refused() -> None:
@@ -176,7 +167,7 @@ def test_nothing_said_for_long_is_refused() -> None:
         assert "sent no hello" in str(await end_of(client))
         return asyncio.get_running_loop().time() - began_s
 
-    assert run(scenario()) == pytest.approx(HELLO_S)
+    assert play(scenario()) == pytest.approx(HELLO_S)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +181,7 @@ def test_how_a_service_ends_is_told(handler: Handle, sentence: str) -> None:
         error = await end_of(client)
         return f"{type(error).__name__}: {error}"
 
-    assert run(scenario()).startswith(sentence)
+    assert play(scenario()).startswith(sentence)
 
 
 def test_a_second_hello_ends_the_stream() -> None:
@@ -200,7 +191,7 @@ def test_a_second_hello_ends_the_stream() -> None:
         client.send(FrameKind.HELLO, hello())
         return str(await end_of(client))
 
-    assert "sent a frame HELLO in the middle of a stream" in run(scenario())
+    assert "sent a frame HELLO in the middle of a stream" in play(scenario())
 
 
 def test_a_service_hears_that_its_client_is_gone() -> None:
@@ -223,7 +214,7 @@ def test_a_service_hears_that_its_client_is_gone() -> None:
         await gone.wait()
         assert port.connections.look(0.0) == []
 
-    run(scenario())
+    play(scenario())
 
 
 def test_a_client_that_does_not_close_is_closed() -> None:
@@ -237,7 +228,7 @@ def test_a_client_that_does_not_close_is_closed() -> None:
             if wire.is_closed:
                 return asyncio.get_running_loop().time() - began_s
 
-    assert LINGER_S <= run(scenario()) < LINGER_S + 0.2
+    assert LINGER_S <= play(scenario()) < LINGER_S + 0.2
 
 
 def test_a_connection_that_was_reset_before_it_was_looked_at_leaves_nothing() -> None:
@@ -252,7 +243,7 @@ def test_a_connection_that_was_reset_before_it_was_looked_at_leaves_nothing() ->
         assert not own.is_open
         assert (port.connections.look(0.0), port.flow.by_peer) == ([], {})
 
-    run(scenario())
+    play(scenario())
 
 
 def test_above_the_limit_of_connections_a_new_one_is_closed_and_the_old_ones_live() -> None:
@@ -267,7 +258,7 @@ def test_above_the_limit_of_connections_a_new_one_is_closed_and_the_old_ones_liv
         later.send(FrameKind.HELLO, hello())
         assert (await later.frame()).kind is FrameKind.WELCOME
 
-    run(scenario())
+    play(scenario())
 
 
 def test_a_service_that_lost_a_connection_of_its_own_leaves_none_open() -> None:
@@ -287,7 +278,7 @@ def test_a_service_that_lost_a_connection_of_its_own_leaves_none_open() -> None:
         assert wire.is_closed
         assert not port.connections.look(0.0)
 
-    run(scenario())
+    play(scenario())
 
 
 def test_a_port_that_stops_says_so() -> None:
@@ -303,7 +294,7 @@ def test_a_port_that_stops_says_so() -> None:
             await client.frame()
         return said
 
-    assert run(scenario()) == "the broker stops"
+    assert play(scenario()) == "the broker stops"
 
 
 def test_the_guard_sees_what_a_connection_holds_and_cuts_it() -> None:
@@ -325,4 +316,4 @@ def test_the_guard_sees_what_a_connection_holds_and_cuts_it() -> None:
         await asyncio.sleep(0.1)
         assert wire.is_closed
 
-    run(scenario())
+    play(scenario())

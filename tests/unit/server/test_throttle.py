@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -23,20 +23,12 @@ from minilog_broker.server.ingress.client_stream import ClientStream
 from minilog_broker.server.ingress.throttle import MAX_DELAY_S, MOST_WAITING, Throttle
 from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
-from tests.simulation.machines.loop import VirtualLoop
+from tests.world.loop import play
 
 ALICE, BOB = Principal(USER, "alice"), Principal(USER, "bob")
 RATE = 20_000
 SIZE = 100_000
 FOR_S = 60.0
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    loop = VirtualLoop()
-    try:
-        loop.run_until_complete(scenario)
-    finally:
-        loop.close()
 
 
 def policy(**rates: int) -> Policy:
@@ -96,7 +88,7 @@ class TestBytes:
             assert RATE * FOR_S <= passed <= RATE * (WINDOW_S + FOR_S) + SIZE
             await ended(tasks)
 
-        run(scenario())
+        play(scenario())
 
     def test_what_is_read_keeps_to_the_rate_where_each_message_has_a_stream_of_its_own(self) -> None:
         async def scenario() -> None:
@@ -115,7 +107,7 @@ class TestBytes:
             assert RATE * FOR_S <= passed <= RATE * (WINDOW_S + FOR_S) + SIZE
             await ended(tasks)
 
-        run(scenario())
+        play(scenario())
 
     def test_no_more_is_read_of_a_stream_while_something_is_owed(self) -> None:
         """However long: after ten seconds the next message passed, whatever was owed."""
@@ -128,7 +120,7 @@ class TestBytes:
             await anext(stream.received())
             assert 50 <= time_s() < 51
 
-        run(scenario())
+        play(scenario())
 
     @pytest.mark.parametrize(("size", "waits"), [(4 << 10, False), (SIZE, True)])
     def test_a_large_subscription_is_charged_as_what_is_produced_and_a_heartbeat_is_not(
@@ -141,7 +133,7 @@ class TestBytes:
             await anext(stream_of(caller, flow, size).received())
             assert (50 <= time_s() < 51) if waits else time_s() < 0.1
 
-        run(scenario())
+        play(scenario())
 
     def test_others_do_not_wait(self) -> None:
         async def scenario() -> None:
@@ -150,7 +142,7 @@ class TestBytes:
             await anext(stream_of(Caller(BOB, "h", PRODUCE.path, rules), flow).received())
             assert time_s() < 0.1
 
-        run(scenario())
+        play(scenario())
 
 
 class TestLines:
@@ -170,7 +162,7 @@ class TestLines:
             assert 145 <= made <= 152
             await ended(tasks)
 
-        run(scenario())
+        play(scenario())
 
     def test_they_go_in_the_order_in_which_they_came(self) -> None:
         async def scenario() -> None:
@@ -184,7 +176,7 @@ class TestLines:
             await asyncio.gather(*(call(number) for number in range(20)))
             assert order == list(range(20))
 
-        run(scenario())
+        play(scenario())
 
     def test_a_call_that_would_wait_too_long_is_refused_in_words_and_costs_nothing(self) -> None:
         async def scenario() -> None:
@@ -197,7 +189,7 @@ class TestLines:
             assert time_s() == pytest.approx(MAX_DELAY_S, abs=0.01)
             assert caller.owed_s(REQUEST_RATE) == pytest.approx(20.0, abs=0.01)
 
-        run(scenario())
+        play(scenario())
 
     def test_who_gives_up_costs_nothing_and_leaves_no_line(self) -> None:
         async def scenario() -> None:
@@ -210,7 +202,7 @@ class TestLines:
             await throttle.pay(caller, REQUEST_RATE, 1)
             assert time_s() == pytest.approx(5.0, abs=0.01)
 
-        run(scenario())
+        play(scenario())
 
     def test_what_waits_in_a_line_is_bounded(self) -> None:
         async def scenario() -> None:
@@ -226,7 +218,7 @@ class TestLines:
                 await throttle.pay(caller, REQUEST_RATE, 0)
             await asyncio.gather(*waiting)
 
-        run(scenario())
+        play(scenario())
 
     def test_one_message_passes_however_large(self) -> None:
         async def scenario() -> None:
@@ -234,7 +226,7 @@ class TestLines:
             caller.charge(REQUEST_RATE, WINDOW_S + 5)
             await throttle.pay(caller, REQUEST_RATE, 1, SIZE)
 
-        run(scenario())
+        play(scenario())
 
     def test_a_quota_that_is_taken_away_is_waited_for_no_more(self) -> None:
         async def scenario() -> None:
@@ -247,7 +239,7 @@ class TestLines:
             await waiting
             assert time_s() < 6.1
 
-        run(scenario())
+        play(scenario())
 
     def test_strangers_do_not_slow_each_others_logins_down(self) -> None:
         """They are all one principal: under a quota of `default` one of them kept all others from logging in."""
@@ -258,7 +250,7 @@ class TestLines:
                 await throttle.pay(stranger, REQUEST_RATE, 1)
             assert time_s() == 0.0
 
-        run(scenario())
+        play(scenario())
 
 
 async def ended(tasks: list[asyncio.Task[None]] | list[asyncio.Future[None]]) -> None:
