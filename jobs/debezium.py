@@ -39,7 +39,7 @@ from pyspark.sql import types as t
 from typed_target import does_not_fit, missing, unknown_names
 
 from minilog import TopicSchema
-from minilog.typed.fields import Field, quoted
+from minilog.typed.schema.fields import Field, quoted
 
 _BROKEN = "__broken"  # where Spark puts what it could not parse
 _OPTIONS = {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE"}

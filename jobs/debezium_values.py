@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as t
 
-from minilog.typed.fields import Array, Decimal, Field, FieldType, Primitive
+from minilog.typed.schema.fields import Array, Decimal, Field, FieldType, Primitive
 
 PRECISE = "precise"
 DECIMAL_MODES = (PRECISE, "string", "double")

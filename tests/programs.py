@@ -183,9 +183,9 @@ _LOADED_LATE = (
     "minilog.consumer.decode",
     "minilog.producer.typed_rows",
     "minilog.sync.admin",
-    "minilog.typed.evolution",
-    "minilog.typed.reader",
-    "minilog.typed.where",
+    "minilog.typed.schema.evolution",
+    "minilog.typed.rows.reader",
+    "minilog.typed.conditions.where",
     "rich.table",
 )
 _OF_NEW_VERSIONS = ("typer._adapters",)

@@ -108,11 +108,11 @@ if TYPE_CHECKING:
     from minilog.sync.producer import Producer as Producer
     from minilog.sync.queue_consumer import QueueConsumer as QueueConsumer
     from minilog.testing import RunningCluster as RunningCluster
-    from minilog.typed.ddl import schema_from_ddl as schema_from_ddl
-    from minilog.typed.expressions import col as col
-    from minilog.typed.schema_json import schema_from_json as schema_from_json
-    from minilog.typed.topic_schema import TopicSchema as TopicSchema
-    from minilog.typed.topic_schema import schema_from_arrow as schema_from_arrow
+    from minilog.typed.conditions.expressions import col as col
+    from minilog.typed.schema.ddl import schema_from_ddl as schema_from_ddl
+    from minilog.typed.schema.schema_json import schema_from_json as schema_from_json
+    from minilog.typed.schema.topic_schema import TopicSchema as TopicSchema
+    from minilog.typed.schema.topic_schema import schema_from_arrow as schema_from_arrow
     from minilog.types import BatchMetadata as BatchMetadata
     from minilog.types import GroupMetadata as GroupMetadata
     from minilog.types import NewTopic as NewTopic
@@ -172,12 +172,12 @@ _HOME = {
     "RunningCluster": "minilog.testing",
     "TopicAlteration": "minilog.types",
     "TopicPartition": "minilog.types",
-    "TopicSchema": "minilog.typed.topic_schema",
-    "col": "minilog.typed.expressions",
+    "TopicSchema": "minilog.typed.schema.topic_schema",
+    "col": "minilog.typed.conditions.expressions",
     "properties_file": "minilog.properties",
-    "schema_from_arrow": "minilog.typed.topic_schema",
-    "schema_from_ddl": "minilog.typed.ddl",
-    "schema_from_json": "minilog.typed.schema_json",
+    "schema_from_arrow": "minilog.typed.schema.topic_schema",
+    "schema_from_ddl": "minilog.typed.schema.ddl",
+    "schema_from_json": "minilog.typed.schema.schema_json",
 }
 _MODULES = ("aio", "errors", "types")
 

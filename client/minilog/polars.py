@@ -18,8 +18,8 @@ from polars.io.plugins import register_io_source
 from minilog.errors import InvalidArgument
 from minilog.scanning.places import Places
 from minilog.scanning.scan import Scan, scan
-from minilog.typed.expressions import Column, Condition, col
-from minilog.typed.row_form import DELETED_COLUMN
+from minilog.typed.conditions.expressions import Column, Condition, col
+from minilog.typed.schema.row_form import DELETED_COLUMN
 
 __all__ = ["scan_minilog"]
 

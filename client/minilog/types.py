@@ -17,8 +17,8 @@ from minilog.errors import InvalidArgument, UnsupportedVersion
 if TYPE_CHECKING:  # both need Arrow, and this module is light
     import pyarrow as pa
 
-    from minilog.typed.topic_schema import TopicSchema
-    from minilog.typed.topic_schemas import TopicSchemas
+    from minilog.typed.schema.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schemas import TopicSchemas
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 # The forms of headers that a program may pass.

@@ -39,7 +39,9 @@ def option_texts(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _in_words(columns: Sequence[str]) -> str:
-    from minilog.typed.column_names import names_in_words  # Spark imports this package wherever it looks for sources
+    from minilog.typed.schema.column_names import (
+        names_in_words,  # Spark imports this package wherever it looks for sources
+    )
 
     return columns if isinstance(columns, str) else names_in_words(columns)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from minilog.typed.schema_json import schema_from_json, schema_to_json
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.schema_json import schema_from_json, schema_to_json
+from minilog.typed.schema.topic_schema import TopicSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from minilog import Admin, NewTopic
-from minilog.typed.evolution import add_column, widen_column
-from minilog.typed.fields import Field
-from minilog.typed.topic_schema import TopicSchema, schema_from_arrow
+from minilog.typed.schema.evolution import add_column, widen_column
+from minilog.typed.schema.fields import Field
+from minilog.typed.schema.topic_schema import TopicSchema, schema_from_arrow
 
 KEYS = 97
 

@@ -8,8 +8,8 @@ import subprocess
 from minilog import Admin, NewTopic, Producer, TopicPartition
 from minilog.admin.security import QuotaAlteration
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
-from minilog.typed.evolution import widen_column
-from minilog.typed.fields import Primitive
+from minilog.typed.schema.evolution import widen_column
+from minilog.typed.schema.fields import Primitive
 from minilog.types import SchemaStep, TopicAlteration
 from minilog_broker.cli.backup_file import Metadata
 from minilog_broker.cli.cluster_backup import collect

@@ -10,7 +10,7 @@ import pytest
 
 import minilog
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schema import TopicSchema
 from tests.cluster import Cluster, running_cluster
 from tests.integration.compacted_copies import WAIT_S, checkpoint, settle, stored, until
 

@@ -16,7 +16,7 @@ import pytest
 
 from minilog import Admin, Consumer, Message, NewTopic, Producer, QueueConsumer, TopicPartition, aio
 from minilog.errors import MinilogError, UnknownTopicOrPartition
-from minilog.typed.ddl import schema_from_ddl
+from minilog.typed.schema.ddl import schema_from_ddl
 from minilog.types import Record, Redriven
 from minilog.v1 import queue_pb2
 from tests import programs

@@ -34,7 +34,7 @@ _VERSION = "import sys; print(*sys.version_info[:2])"
 _CLIENT_ONLY = """
 import sys
 from minilog import Admin, Consumer, Producer
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.where import parse_where
 import minilog.aio
 print(sys.version_info[:2], Producer.__module__)
 """

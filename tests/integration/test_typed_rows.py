@@ -14,8 +14,8 @@ import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, TopicSchema, schema_from_ddl
 from minilog.errors import InvalidArgument, InvalidRecord, InvalidSchema
-from minilog.typed.evolution import add_column, drop_column, rename_column, widen_column
-from minilog.typed.fields import Field, Primitive
+from minilog.typed.schema.evolution import add_column, drop_column, rename_column, widen_column
+from minilog.typed.schema.fields import Field, Primitive
 from tests.cluster import Cluster, running_cluster
 from tests.integration.rounds import admin_of
 

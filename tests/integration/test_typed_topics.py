@@ -14,9 +14,9 @@ import pytest
 
 from minilog import Admin, NewTopic, TopicAlteration, schema_from_ddl
 from minilog.errors import InvalidSchema, InvalidUpdateVersion, UnknownTopicOrPartition
-from minilog.typed.evolution import add_column, drop_column, rename_column
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.evolution import add_column, drop_column, rename_column
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import TopicSchema
 from tests import programs
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration.moving import wait_until

@@ -12,8 +12,8 @@ import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, TopicSchema, aio, schema_from_ddl
 from minilog.errors import InvalidRecord, NarrowSchemaVersion
-from minilog.typed.evolution import add_column, rename_column, widen_column
-from minilog.typed.fields import Field, Primitive
+from minilog.typed.schema.evolution import add_column, rename_column, widen_column
+from minilog.typed.schema.fields import Field, Primitive
 from tests.cluster import Cluster, running_cluster
 from tests.integration.rounds import admin_of
 from tests.rules import proves

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind, rule_to_wire
-from minilog.typed.ddl import schema_from_ddl
-from minilog.typed.wire import schema_to_wire
+from minilog.typed.schema.ddl import schema_from_ddl
+from minilog.typed.schema.wire import schema_to_wire
 from minilog.v1 import admin_pb2, common_pb2, records_pb2, security_pb2
 from minilog_broker.controller.security_records import rule_record
 from minilog_broker.levels import SUPPORTED_LEVELS

@@ -10,12 +10,12 @@ import pytest
 
 from minilog.record_batch.gaps import gap_batch
 from minilog.record_batch.header import decode_header
-from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.evolution import add_column, as_next_version, rename_column
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.topic_schema import first_version
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import TypedRows, build_typed_batch
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.evolution import add_column, as_next_version, rename_column
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from tests.simulation.judge.compacted_partition import CompactedPartition, JudgedPoint
 from tests.simulation.judge.copies import View
 from tests.unit.record_batch.batches import NOW_US

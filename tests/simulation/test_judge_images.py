@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
-from minilog.typed.ddl import schema_from_ddl
-from minilog.typed.evolution import rename_column
-from minilog.typed.wire import schema_to_wire
+from minilog.typed.schema.ddl import schema_from_ddl
+from minilog.typed.schema.evolution import rename_column
+from minilog.typed.schema.wire import schema_to_wire
 from minilog.v1 import common_pb2, records_pb2, security_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_decision

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 from minilog.partition_key import PartitionKey
-from minilog.typed import predicate
-from minilog.typed.evolution import add_column, drop_column, rename_column
-from minilog.typed.fields import Field, Primitive, arrow_field
-from minilog.typed.predicate import evaluate
-from minilog.typed.reader import TypedSelection
-from minilog.typed.statistics import default_columns, read_statistics, statistics_of
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.where import parse_where
-from minilog.typed.wire import schema_to_wire
+from minilog.typed.conditions import predicate
+from minilog.typed.conditions.predicate import evaluate
+from minilog.typed.conditions.statistics import default_columns, read_statistics, statistics_of
+from minilog.typed.conditions.where import parse_where
+from minilog.typed.rows.reader import TypedSelection
+from minilog.typed.schema.evolution import add_column, drop_column, rename_column
+from minilog.typed.schema.fields import Field, Primitive, arrow_field
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.wire import schema_to_wire
 from minilog.v1 import admin_pb2, metadata_pb2, records_pb2
 from minilog_broker.quorum.records import CommittedBatch
 from tests.rules import mutated

@@ -23,11 +23,11 @@ from pyspark.sql import functions as sf
 from minilog.errors import InvalidArgument
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import iterate_headers, placement
-from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.predicate import Predicate
-from minilog.typed.reader import TypedReader, TypedSelection
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.predicate import Predicate
+from minilog.typed.conditions.where import parse_where
+from minilog.typed.rows.batch import TypedRows, build_typed_batch
+from minilog.typed.rows.reader import TypedReader, TypedSelection
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 from minilog_broker.replication.sessions.scanner import Scanner
 from pyspark_minilog.spark_types import spark_schema

@@ -18,9 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.predicate import array_of_plain, plain_value
-from minilog.typed.topic_schema import first_version
+from minilog.typed.conditions.predicate import array_of_plain, plain_value
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.topic_schema import first_version
 
 SCHEMA = first_version(
     parse_ddl(

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from minilog import schema_from_ddl
-from minilog.typed.evolution import add_column, rename_column
-from minilog.typed.fields import Field, Primitive
+from minilog.typed.schema.evolution import add_column, rename_column
+from minilog.typed.schema.fields import Field, Primitive
 from pyspark_minilog.reading.typed_rows import METADATA
 from tests.rules import proves
 from tests.spark.kit import Collected, Kit, finish, run_available, values

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 import pyspark_minilog
 from minilog import Consumer, NewTopic, schema_from_ddl
-from minilog.typed.evolution import add_column, drop_column, loosen_column, rename_column, widen_column
-from minilog.typed.fields import Field, Primitive
+from minilog.typed.schema.evolution import add_column, drop_column, loosen_column, rename_column, widen_column
+from minilog.typed.schema.fields import Field, Primitive
 from pyspark_minilog import DefaultSource
 from pyspark_minilog.login import clients
 from tests.cluster import Cluster

@@ -12,9 +12,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import pyspark_minilog
 from minilog import schema_from_ddl
-from minilog.typed.evolution import add_column
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.evolution import add_column
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from tests.rules import proves
 from tests.spark.kit import Kit, finish, forget_from
 from tests.spark.typed_kit import DDL, flights, send_rows, texts, typed_topic

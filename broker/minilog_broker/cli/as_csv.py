@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pcsv
 
 from minilog import compute as pc
-from minilog.typed.iso_8601 import date_text, timestamp_text
+from minilog.typed.rows.iso_8601 import date_text, timestamp_text
 
 # Arrow prints years above 9999 without a sign, and those above 32767 wrong.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31

@@ -15,7 +15,7 @@ from minilog.errors import CorruptMessage, MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Attributes, decode_header
 from minilog.record_batch.schema import MAX_BATCH_BYTES
-from minilog.typed.reader import TypedReader, TypedSelection
+from minilog.typed.rows.reader import TypedReader, TypedSelection
 from minilog.types import Record, TopicPartition
 from minilog_broker.cli.common import print_json, say
 from minilog_broker.cli.consume import record_document

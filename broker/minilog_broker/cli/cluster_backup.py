@@ -115,7 +115,7 @@ def collect(admin: Admin) -> Metadata:
 
 
 def _topic(topic: Any) -> KeptTopic:
-    from minilog.typed.wire import schema_to_wire  # it loads Arrow, which no help needs
+    from minilog.typed.schema.wire import schema_to_wire  # it loads Arrow, which no help needs
 
     return KeptTopic(
         name=topic.name,
@@ -178,7 +178,7 @@ def carry_out(admin: Admin, plan: Plan) -> None:
 def _create(admin: Admin, topic: KeptTopic) -> None:
     """Create a topic. A typed topic gets all versions of its schema, one after the other. So its fields keep their
     ids."""
-    from minilog.typed.wire import schema_from_wire  # as above
+    from minilog.typed.schema.wire import schema_from_wire  # as above
     from minilog.v1 import typed_pb2
 
     schemas = [

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from minilog import Consumer, TopicPartition
-from minilog.typed.as_json import rows_as_json
-from minilog.typed.column_names import parse_names
-from minilog.typed.row_form import DELETED_COLUMN
+from minilog.typed.rows.as_json import rows_as_json
+from minilog.typed.schema.column_names import parse_names
+from minilog.typed.schema.row_form import DELETED_COLUMN
 from minilog_broker.cli.as_csv import rows_as_csv
 from minilog_broker.cli.common import print_table
 from minilog_broker.cli.printed import PrintedProgress, line

@@ -11,9 +11,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.json as pj
 
-from minilog.typed.fields import Field, FieldType, Map, Primitive, arrow_type, walk
-from minilog.typed.row_form import DELETED_COLUMN
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.fields import Field, FieldType, Map, Primitive, arrow_type, walk
+from minilog.typed.schema.row_form import DELETED_COLUMN
+from minilog.typed.schema.topic_schema import TopicSchema
 from minilog_broker.cli.json_values import loads, value_of
 from minilog_broker.cli.row_sources import (
     BINARY,

@@ -1,4 +1,4 @@
-"""One value of JSON as Arrow takes it for a column's type: the counterpart of `typed/as_json.py`.
+"""One value of JSON as Arrow takes it for a column's type: the counterpart of `typed/rows/as_json.py`.
 
 It reads everything that `as_json` prints: maps, bytes at any depth, NaN and the infinities, dates and times of every
 year. A number comes as int, or as Decimal with all of its digits. Dates and times become counts, because Python has no
@@ -15,8 +15,8 @@ import math
 import reprlib
 from typing import Any
 
-from minilog.typed.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct
-from minilog.typed.iso_8601 import days_of, microseconds_of
+from minilog.typed.rows.iso_8601 import days_of, microseconds_of
+from minilog.typed.schema.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct
 from minilog_broker.cli.row_sources import BadRows, hint
 
 _INTEGER_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}

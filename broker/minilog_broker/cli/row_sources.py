@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from minilog import compute as pc
 from minilog.errors import InvalidRecord
-from minilog.typed.fields import Array, Field, FieldType, Map, Primitive, Struct, arrow_type
-from minilog.typed.given_rows import given_rows
-from minilog.typed.iso_8601 import days_of, microseconds_of
-from minilog.typed.row_form import DELETED_COLUMN
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.rows.given_rows import given_rows
+from minilog.typed.rows.iso_8601 import days_of, microseconds_of
+from minilog.typed.schema.fields import Array, Field, FieldType, Map, Primitive, Struct, arrow_type
+from minilog.typed.schema.row_form import DELETED_COLUMN
+from minilog.typed.schema.topic_schema import TopicSchema
 
 BLOCK_BYTES = 4 << 20
 _PIPE_WAIT_S = 0.05  # bytes that come within this time go into the same batch

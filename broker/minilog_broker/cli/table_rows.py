@@ -13,10 +13,10 @@ import pyarrow.csv as pcsv
 
 from minilog import compute as pc
 from minilog.errors import InvalidRecord
-from minilog.typed.as_json import value_shown
-from minilog.typed.fields import FieldType, Primitive, arrow_type, children
-from minilog.typed.row_form import DELETED_COLUMN
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.rows.as_json import value_shown
+from minilog.typed.schema.fields import FieldType, Primitive, arrow_type, children
+from minilog.typed.schema.row_form import DELETED_COLUMN
+from minilog.typed.schema.topic_schema import TopicSchema
 from minilog_broker.cli.row_sources import (
     BINARY,
     BLOCK_BYTES,

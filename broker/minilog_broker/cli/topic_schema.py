@@ -16,14 +16,14 @@ import typer
 
 from minilog import Admin, TopicSchema, schema_from_arrow, schema_from_ddl, schema_from_json
 from minilog.errors import InvalidSchema
-from minilog.typed import evolution
-from minilog.typed.changes import changes_between
-from minilog.typed.column_names import parse_names
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.fields import Field, walk
-from minilog.typed.schema_json import MAX_JSON_CHARACTERS, schema_to_json
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.wire import first_version_of
+from minilog.typed.schema import evolution
+from minilog.typed.schema.changes import changes_between
+from minilog.typed.schema.column_names import parse_names
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.fields import Field, walk
+from minilog.typed.schema.schema_json import MAX_JSON_CHARACTERS, schema_to_json
+from minilog.typed.schema.topic_schemas import TopicSchemas
+from minilog.typed.schema.wire import first_version_of
 from minilog_broker.cli.common import (
     admin_client,
     print_json,

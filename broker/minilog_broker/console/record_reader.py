@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from minilog.aio import Admin, Consumer
 from minilog.errors import InvalidArgument
-from minilog.typed.as_json import rows_as_json
-from minilog.typed.row_form import DELETED_COLUMN
+from minilog.typed.rows.as_json import rows_as_json
+from minilog.typed.schema.row_form import DELETED_COLUMN
 from minilog.types import Record, TopicDescription, TopicPartition
 from minilog_broker.console.shown_bytes import Form, ShownBytes, shown_bytes, shown_text
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minilog.errors import InvalidConfig
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schema import TopicSchema
 from minilog_broker.controller.topic_config import (
     CLEANUP_POLICY,
     COMPACTION_NAMES,

@@ -15,7 +15,7 @@ from minilog.addresses import Address
 from minilog.partition_key import PartitionKey
 from minilog.security.access_rules import AccessRule
 from minilog.security.scram import ScramCredential, ScramMechanism
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.versions import FIRST, VersionRange
 from minilog_broker.controller.topic_config import effective_topic_config, shown_topic_config
 from minilog_broker.levels import FIRST_LEVEL

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from minilog.errors import CorruptMessage, InvalidSchema
 from minilog.partition_key import PartitionKey
-from minilog.typed.topic_schemas import TopicSchemas, schemas_to_wire
-from minilog.typed.wire import schema_from_wire
+from minilog.typed.schema.topic_schemas import TopicSchemas, schemas_to_wire
+from minilog.typed.schema.wire import schema_from_wire
 from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
 from minilog_broker.replication.partition_state import PartitionState

@@ -4,7 +4,7 @@ request before the controller writes any of it.
 The controller gives ids to the fields of a new topic. A client that evolves a schema proposes the whole next version
 with ids, made from the latest one that it knows. The number of the version shows which one that was. So of two clients
 that evolve at once, one is refused. A version that is there already is not written again: its answer may have been
-lost. A version may be pending until a write is committed, and withdrawn with the write (typed/topic_schemas.py).
+lost. A version may be pending until a write is committed, and withdrawn with the write (typed/schema/topic_schemas.py).
 
 Every broker checks a stored schema again at its replay. So a rule for one version may become looser, never stricter.
 """
@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minilog.errors import InvalidSchema, InvalidUpdateVersion
-from minilog.typed.evolution import check_evolution
-from minilog.typed.fields import Field, mapped
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.wire import first_version_from_wire, schema_from_wire, schema_to_wire
+from minilog.typed.schema.evolution import check_evolution
+from minilog.typed.schema.fields import Field, mapped
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
+from minilog.typed.schema.wire import first_version_from_wire, schema_from_wire, schema_to_wire
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
 from minilog_broker.controller.topic_records import schema_state_record

@@ -24,7 +24,7 @@ from minilog.errors import (
 )
 from minilog.net.coordinators_of import INTERNAL_PARTITIONS, INTERNAL_TOPIC_NAMES
 from minilog.partition_key import PartitionKey
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.compaction_settings import check_compaction, defaults_of_level
 from minilog_broker.controller.election import reconsider

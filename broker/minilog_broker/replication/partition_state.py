@@ -10,7 +10,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.bounds import TimestampBounds
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schemas import TopicSchemas
+    from minilog.typed.schema.topic_schemas import TopicSchemas
 
 NO_LEADER = -1
 MAX_INT64 = 2**63 - 1

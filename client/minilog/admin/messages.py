@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from minilog.errors import UnsupportedVersion
-    from minilog.typed.topic_schema import TopicSchema
-    from minilog.typed.topic_schemas import TopicSchemas
+    from minilog.typed.schema.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schemas import TopicSchemas
 
 _Topic = TypeVar("_Topic", admin_pb2.NewTopic, admin_pb2.TopicAlteration)
 CREATION_ID_BYTES = 16
@@ -186,7 +186,7 @@ def describe_topic(
 
 
 def _told_schemas(topic: metadata_pb2.TopicMetadata) -> TopicSchemas | UnsupportedVersion | None:
-    from minilog.typed.topic_schemas import told_schemas  # It loads Arrow: where a topic has columns.
+    from minilog.typed.schema.topic_schemas import told_schemas  # It loads Arrow: where a topic has columns.
 
     return told_schemas(topic)
 

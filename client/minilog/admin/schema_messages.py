@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from minilog.errors import InvalidArgument
-from minilog.typed.topic_schema import TopicSchema, check_schema, schema_from_arrow
-from minilog.typed.wire import first_version_of, schema_to_wire
+from minilog.typed.schema.topic_schema import TopicSchema, check_schema, schema_from_arrow
+from minilog.typed.schema.wire import first_version_of, schema_to_wire
 from minilog.v1 import typed_pb2
 
 

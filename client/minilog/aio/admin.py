@@ -89,8 +89,8 @@ from minilog.types import (
 from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
-    from minilog.typed.topic_schemas import TopicSchemas
+    from minilog.typed.schema.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schemas import TopicSchemas
 
 _log = logging.getLogger(__name__)
 _Response = TypeVar(
@@ -180,7 +180,7 @@ class Admin:
     async def evolve_schema(
         self, topic: str, change: Callable[[TopicSchema], TopicSchema], *, is_pending: bool = False
     ) -> TopicSchema:
-        from minilog.typed.evolution import proposal  # it loads Arrow, so only calls with a schema import it
+        from minilog.typed.schema.evolution import proposal  # it loads Arrow, so only calls with a schema import it
 
         step = SchemaStep.PENDING if is_pending else SchemaStep.LATEST
         for attempt in range(1, _EVOLVE_TIMES + 1):

@@ -21,7 +21,7 @@ from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_s
 from minilog.types import GroupMetadata, Record, TopicPartition
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 class Consumer:

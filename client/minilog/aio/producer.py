@@ -29,7 +29,7 @@ from minilog.producer.delivery import OnDelivery, delivery_reporter
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 class Producer:

@@ -54,7 +54,7 @@ from minilog.types import TopicPartition
 from minilog.v1 import data_pb2
 
 if TYPE_CHECKING:
-    from minilog.typed.reader import TypedReader
+    from minilog.typed.rows.reader import TypedReader
 
 _BROKEN_RUNS = 3  # so many at one offset are an error for the user
 _MISSING_MS = 5_000.0  # somebody may create a topic a little after the consumer asks for it

@@ -23,7 +23,7 @@ from minilog.record_batch.schema import HEADERS, READ_SCHEMA, TIMESTAMP
 from minilog.types import Record, RowDeletion
 
 if TYPE_CHECKING:
-    from minilog.typed.reader import TypedSelection
+    from minilog.typed.rows.reader import TypedSelection
 
 POLL_SCHEMA = pa.schema(
     [
@@ -250,7 +250,7 @@ def records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
 def _with_deletions(
     as_records: Iterator[Record], rows: pa.RecordBatch, deletions: pa.BooleanArray, selection: TypedSelection
 ) -> Iterator[Record]:
-    from minilog.typed.as_json import rows_as_json  # as in _as_key_and_value
+    from minilog.typed.rows.as_json import rows_as_json  # as in _as_key_and_value
 
     keys = [selection.columns.index(name) for name in selection.schema.key_columns]
     key_columns = iter(rows_as_json(rows.select(keys).filter(deletions)))
@@ -271,7 +271,9 @@ def _records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
 
 def _as_key_and_value(rows: pa.RecordBatch, columns: int, deletions: pa.BooleanArray | None = None) -> pa.RecordBatch:
     """Typed rows as keys and values. The value is the row as JSON, and null for a deletion."""
-    from minilog.typed.as_json import rows_as_json  # it loads minilog.typed, which only a topic with a schema needs
+    from minilog.typed.rows.as_json import (
+        rows_as_json,  # it loads minilog.typed, which only a topic with a schema needs
+    )
 
     values = pa.array(rows_as_json(rows.select(list(range(columns)))), pa.binary())
     if deletions is not None:

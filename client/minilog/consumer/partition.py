@@ -21,8 +21,8 @@ from minilog.record_batch.header import HEADER_BYTES, Buffer
 from minilog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from minilog.typed.reader import TypedReader
-    from minilog.typed.topic_schemas import TopicSchemas
+    from minilog.typed.rows.reader import TypedReader
+    from minilog.typed.schema.topic_schemas import TopicSchemas
 
 _FRAME = struct.Struct("<4xIqi")  # length, base_offset, partition_leader_epoch
 _LAST_DELTA = struct.Struct("<I")

@@ -17,10 +17,10 @@ from minilog.errors import InvalidArgument
 from minilog.net.metadata_cache import CachedTopic
 
 if TYPE_CHECKING:  # loaded with the first topic that has columns
-    from minilog.typed.predicate import Predicate
-    from minilog.typed.reader import TypedReader
-    from minilog.typed.topic_schema import TopicSchema
-    from minilog.typed.topic_schemas import TopicSchemas
+    from minilog.typed.conditions.predicate import Predicate
+    from minilog.typed.rows.reader import TypedReader
+    from minilog.typed.schema.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schemas import TopicSchemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class RowReaders:
             return True  # another partition was first, or the user has selected other columns by now
         if topic.name in (self.selection.schemas or {}):
             return False
-        from minilog.typed.evolution import widened  # as in reader
+        from minilog.typed.schema.evolution import widened  # as in reader
 
         before = reader.selection.schema
         schema = widened(before, schemas)
@@ -147,7 +147,9 @@ class RowReaders:
                     "it without deletes"
                 )
             return None
-        from minilog.typed.reader import TypedReader  # it loads minilog.typed, which only a topic with a schema needs
+        from minilog.typed.rows.reader import (
+            TypedReader,  # it loads minilog.typed, which only a topic with a schema needs
+        )
 
         if reader is not None:
             if reader.schemas is not schemas:  # the metadata has more versions: the same selection reads them
@@ -161,7 +163,7 @@ class RowReaders:
     def _bound(
         self, schemas: TopicSchemas, schema: TopicSchema, asked_version: TopicSchema | None = None
     ) -> TypedReader:
-        from minilog.typed.reader import TypedReader, TypedSelection  # as in reader
+        from minilog.typed.rows.reader import TypedReader, TypedSelection  # as in reader
 
         wish = self.selection
         selection = TypedSelection(
@@ -179,6 +181,6 @@ class RowReaders:
 
 
 def _parsed(where: str, schema: TopicSchema) -> Predicate:
-    from minilog.typed.where import parse_where  # its parser takes 0.1 s to load, and brokers do not need it
+    from minilog.typed.conditions.where import parse_where  # its parser takes 0.1 s to load, and brokers do not need it
 
     return parse_where(where, schema)

@@ -27,12 +27,12 @@ from minilog.errors import (
 )
 from minilog.net.reachability import Reachability
 from minilog.partition_key import PartitionKey
-from minilog.typed.column_names import parse_names
+from minilog.typed.schema.column_names import parse_names
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 
 if TYPE_CHECKING:  # it loads Arrow, which an Admin may not need
-    from minilog.typed.topic_schemas import TopicSchemas
+    from minilog.typed.schema.topic_schemas import TopicSchemas
 
 STATISTICS_COLUMNS = "statistics.columns"
 
@@ -163,7 +163,7 @@ class MetadataCache:
             return cached.told_schemas
         if not message.schemas:
             return None
-        from minilog.typed.topic_schemas import told_schemas  # it loads Arrow, so only typed topics import it
+        from minilog.typed.schema.topic_schemas import told_schemas  # it loads Arrow, so only typed topics import it
 
         return told_schemas(message)
 

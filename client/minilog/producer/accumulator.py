@@ -32,8 +32,8 @@ from minilog.producer.partitioner import StickyPartitioner, partition_for_key
 from minilog.types import Headers
 
 if TYPE_CHECKING:
-    from minilog.typed.batch import TypedRows
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.rows.batch import TypedRows
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 RECORD_OVERHEAD_BYTES = 16  # two Arrow offsets and a timestamp
 _HEADER_OVERHEAD_BYTES = 12

@@ -18,9 +18,9 @@ from minilog.record_batch.builder import split_columns
 from minilog.types import Headers
 
 if TYPE_CHECKING:
-    from minilog.typed.batch import TypedRows
-    from minilog.typed.topic_schema import TopicSchema
-    from minilog.typed.topic_schemas import TopicSchemas
+    from minilog.typed.rows.batch import TypedRows
+    from minilog.typed.schema.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schemas import TopicSchemas
 
 _WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would cost more
 

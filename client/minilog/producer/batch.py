@@ -18,8 +18,8 @@ from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.types import Headers, RecordMetadata
 
 if TYPE_CHECKING:
-    from minilog.typed.batch import TypedRows
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.rows.batch import TypedRows
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 class Batch:
@@ -161,7 +161,7 @@ class Batch:
         if self.columns is not None:
             return self.columns
         if self.schema is not None:
-            from minilog.typed.batch import gathered_rows  # as in _build_of
+            from minilog.typed.rows.batch import gathered_rows  # as in _build_of
 
             return gathered_rows(self.schema, self.values, self.timestamps_us, self.headers, self.statistics)
         keys = self.keys if any(key is not None for key in self.keys) else None
@@ -172,7 +172,7 @@ class Batch:
 def _build_of(columns: pa.RecordBatch | TypedRows) -> Callable[..., bytes]:
     if isinstance(columns, pa.RecordBatch):
         return build_batch
-    from minilog.typed.batch import build_typed_batch  # Topics without a schema need none of that.
+    from minilog.typed.rows.batch import build_typed_batch  # Topics without a schema need none of that.
 
     return build_typed_batch
 

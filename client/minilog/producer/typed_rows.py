@@ -17,11 +17,11 @@ from minilog.net.metadata_cache import CachedTopic
 from minilog.producer.partitioner import places_by_key
 from minilog.record_batch.bounds import MAX_ROWS_WITH_DELETIONS
 from minilog.record_batch.header import Attributes, level_of
-from minilog.typed.batch import TypedRows
-from minilog.typed.given_rows import given_rows
-from minilog.typed.keys import key_of
-from minilog.typed.row_form import DELETED_COLUMN, CheckedRow, DeletedRow
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.rows.batch import TypedRows
+from minilog.typed.rows.given_rows import given_rows
+from minilog.typed.rows.keys import key_of
+from minilog.typed.schema.row_form import DELETED_COLUMN, CheckedRow, DeletedRow
+from minilog.typed.schema.topic_schema import TopicSchema
 
 DELETIONS_LEVEL = level_of(Attributes.DELETES)
 _WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would cost more

@@ -77,7 +77,7 @@ class Attributes(enum.IntEnum):
     COMPACTED = 64  # records are missing: record_count may be below last_offset_delta + 1
     TYPED = 128  # the payload has the columns of the topic's schema, behind an extension of the header
     PROJECTED = 256  # only some columns, cut out for one reader (none if not typed): on no disk, written by nobody
-    DELETES = 512  # typed: some rows delete their key, and the extension says which (minilog/typed/deletions.py)
+    DELETES = 512  # typed: some rows delete their key, and the extension says which (minilog/typed/rows/deletions.py)
     GAPS = 1024  # compacted and on a disk: the last column has the offset delta of each record (gaps.py)
 
 

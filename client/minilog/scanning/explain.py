@@ -11,7 +11,7 @@ from minilog.types import TopicPartition
 
 if TYPE_CHECKING:
     from minilog.scanning.planned import Travelled
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def _keys(schema: TopicSchema | None) -> tuple[str, ...]:
 def _compared(where: str | None, schema: TopicSchema | None) -> tuple[str, ...]:
     if where is None or schema is None:
         return ()
-    from minilog.typed.predicate import field_ids
-    from minilog.typed.where import parse_where
+    from minilog.typed.conditions.predicate import field_ids
+    from minilog.typed.conditions.where import parse_where
 
     return tuple(schema.by_id[field_id].name for field_id in sorted(field_ids(parse_where(where, schema))))
 
@@ -111,7 +111,7 @@ def _travels(schema: TopicSchema | None, shape: Shape, compared: tuple[str, ...]
 
 
 def _with_statistics(plan: ScanPlan, compared: tuple[str, ...]) -> tuple[str, ...]:
-    from minilog.typed.statistics import default_columns
+    from minilog.typed.conditions.statistics import default_columns
 
     if plan.schema is None:
         return ()

@@ -174,7 +174,7 @@ def _keys_of(run: FetchedRun, rows: pa.RecordBatch) -> tuple[pa.Array, pa.Int64A
     *columns, deletions = rows.columns[:-1]
     if len(columns) == 1:
         return columns[0], offsets, deletions
-    from minilog.typed.keys import key_of_columns
+    from minilog.typed.rows.keys import key_of_columns
 
     return key_of_columns(columns), offsets, deletions
 

@@ -13,7 +13,7 @@ from minilog.scanning.shape import Shape, check_keyed, shape_of
 from minilog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 @dataclass(frozen=True, slots=True)

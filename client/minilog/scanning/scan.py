@@ -18,7 +18,7 @@ from minilog.scanning.plan import checked_partitions
 from minilog.scanning.planned import ScanPlan, Travelled, Wanted
 from minilog.scanning.reading import Reader
 from minilog.scanning.shape import Shape
-from minilog.typed.expressions import Condition
+from minilog.typed.conditions.expressions import Condition
 
 if TYPE_CHECKING:
     import duckdb

@@ -25,10 +25,10 @@ from minilog.consumer.row_selection import RowSelection
 from minilog.errors import InvalidArgument, InvalidSchema
 from minilog.record_batch.schema import HEADERS, READ_SCHEMA, TIMESTAMP
 from minilog.scanning.records import RecordCondition, record_condition
-from minilog.typed.row_form import DELETED_COLUMN
+from minilog.typed.schema.row_form import DELETED_COLUMN
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 METADATA = pa.schema(
     [
@@ -158,7 +158,7 @@ def _selection(
 
 def _check_where(topic: str, schema: TopicSchema, where: str) -> None:
     """Raises InvalidArgument."""
-    from minilog.typed.where import parse_where  # its parser takes 0.1 s to load
+    from minilog.typed.conditions.where import parse_where  # its parser takes 0.1 s to load
 
     try:
         parse_where(where, schema)

@@ -44,7 +44,7 @@ from minilog.types import (
 )
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 class Admin:

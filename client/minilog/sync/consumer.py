@@ -25,7 +25,7 @@ from minilog.sync.loop import shared_loop
 from minilog.types import GroupMetadata, Record, TopicPartition
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 class Consumer:

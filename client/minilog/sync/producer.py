@@ -35,7 +35,7 @@ from minilog.sync.transaction import Participation, Transaction
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 class Producer:

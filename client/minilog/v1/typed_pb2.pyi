@@ -305,7 +305,7 @@ Global___Selection: _TypeAlias = Selection  # noqa: Y015
 
 @_typing.final
 class Predicate(_message.Message):
-    """A condition on columns (client/minilog/typed/predicate.py)."""
+    """A condition on columns (client/minilog/typed/conditions/predicate.py)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

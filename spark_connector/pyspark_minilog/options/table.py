@@ -15,7 +15,7 @@ from typing import Any
 
 from minilog.config import parse_config
 from minilog.errors import InvalidArgument
-from minilog.typed.column_names import names_in_words, parse_names
+from minilog.typed.schema.column_names import names_in_words, parse_names
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.options.client_options import (
     ALLOW_SECRETS,

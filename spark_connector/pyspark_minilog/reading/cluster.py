@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from minilog import Admin, NewTopic, TopicPartition
 from minilog.errors import MinilogError, OffsetNotAvailable, RetriableError
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import SizesFrom
 from pyspark_minilog.login.clients import lend
 from pyspark_minilog.options.limits import SizeMarks, sizes_to_ask

@@ -170,7 +170,7 @@ def _drained(
     from pyspark_minilog.options.config_file import with_file
 
     if rows is not None and rows.where is not None:
-        import minilog.typed.where  # noqa: F401  # before the process settles in (login/worker.py)
+        import minilog.typed.conditions.where  # noqa: F401  # before the process settles in (login/worker.py)
 
     assigned = [
         TopicPartition(
@@ -230,9 +230,9 @@ def _as_kafka(rows: pa.RecordBatch, include_headers: bool, *, deletes: bool) -> 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from minilog.typed.as_json import rows_as_json
-    from minilog.typed.row_form import DELETED_COLUMN
-    from minilog.typed.topic_schema import METADATA_COLUMNS
+    from minilog.typed.rows.as_json import rows_as_json
+    from minilog.typed.schema.row_form import DELETED_COLUMN
+    from minilog.typed.schema.topic_schema import METADATA_COLUMNS
     from pyspark_minilog.reading.schema import arrow_source_schema
 
     marks = [DELETED_COLUMN] if deletes else []

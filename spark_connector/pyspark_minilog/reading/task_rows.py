@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import minilog.typed.reader  # noqa: F401
+import minilog.typed.rows.reader  # noqa: F401
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 @dataclass(frozen=True)

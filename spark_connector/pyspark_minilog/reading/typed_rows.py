@@ -23,13 +23,13 @@ from pyspark.sql.types import (
 )
 
 from minilog.errors import InvalidArgument, InvalidSchema
-from minilog.typed.changes import changes_between
-from minilog.typed.column_names import names_in_words
-from minilog.typed.evolution import is_widened
-from minilog.typed.fields import arrow_field
-from minilog.typed.row_form import DELETED_COLUMN
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.changes import changes_between
+from minilog.typed.schema.column_names import names_in_words
+from minilog.typed.schema.evolution import is_widened
+from minilog.typed.schema.fields import arrow_field
+from minilog.typed.schema.row_form import DELETED_COLUMN
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from pyspark_minilog.errors import InvalidOption, SchemaChanged, refused
 from pyspark_minilog.options.table import RowOptions
 from pyspark_minilog.reading.task_rows import TaskRows
@@ -275,7 +275,9 @@ def _checked_columns(options: RowOptions, schema: TopicSchema) -> tuple[str, ...
 
 def _check_where(options: RowOptions, schema: TopicSchema) -> None:
     if options.where is not None:
-        from minilog.typed.where import parse_where  # it loads sqlglot, so only queries with a condition import it
+        from minilog.typed.conditions.where import (
+            parse_where,  # it loads sqlglot, so only queries with a condition import it
+        )
 
         try:
             parse_where(options.where, schema)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 _TYPES = {
     "value": ("binary", "string"),

@@ -15,7 +15,7 @@ from pyspark_minilog.writing.sink import Payload
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 @dataclass(frozen=True)

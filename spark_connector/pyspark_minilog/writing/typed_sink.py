@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from minilog import Admin, NewTopic
 from minilog.errors import InvalidUpdateVersion, MinilogError, TopicAlreadyExists
-from minilog.typed.evolution import merged, rejoined
-from minilog.typed.row_form import DELETED_COLUMN
-from minilog.typed.rows import rows_of
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.rows import rows_of
+from minilog.typed.schema.evolution import merged, rejoined
+from minilog.typed.schema.row_form import DELETED_COLUMN
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import SchemaStep, TopicAlteration
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.login.clients import lend

@@ -19,7 +19,7 @@ from tests.simulation.clients.typed_topic import TellingConsumer, TypedTopic, as
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
     from tests.simulation.clients.history import History
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster

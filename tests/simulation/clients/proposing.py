@@ -25,14 +25,14 @@ import pyarrow as pa
 from minilog import schema_from_ddl
 from minilog.aio import Admin, Consumer, Producer
 from minilog.errors import InvalidUpdateVersion, MinilogError, OffsetOutOfRange
-from minilog.typed.evolution import add_column, rejoined
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.evolution import add_column, rejoined
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import SchemaStep, TopicAlteration, TopicPartition
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.faults import Faults

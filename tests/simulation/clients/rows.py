@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from minilog import schema_from_ddl
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import TopicSchema
 from tests.simulation.machines.machine import EPOCH_S
 
 WORD, NUMBER, SIZE, SHARE, NOTE, AT = range(1, 7)  # ids of the first columns

@@ -22,11 +22,18 @@ import pyarrow as pa
 from minilog.aio import Consumer, Producer
 from minilog.net.runtime import now_ms
 from minilog.producer.typed_rows import checked_row
-from minilog.typed.evolution import add_column, drop_column, loosen_column, move_column, rename_column, widen_column
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.reader import TypedSelection
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.reader import TypedSelection
+from minilog.typed.schema.evolution import (
+    add_column,
+    drop_column,
+    loosen_column,
+    move_column,
+    rename_column,
+    widen_column,
+)
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import Record, TopicPartition
 from tests.simulation.clients.keyed import IDENTITY, identity_of, value_in
 from tests.simulation.clients.rows import (
@@ -254,7 +261,7 @@ class TellingConsumer(Consumer):
 
 
 def key_bytes(values: Sequence[Any]) -> bytes | None:
-    """The key of a row, by its key columns, as client/minilog/typed/keys.py says: of texts and of integers."""
+    """The key of a row, by its key columns, as client/minilog/typed/rows/keys.py says: of texts and of integers."""
     parts = [None if each is None else each.encode() if isinstance(each, str) else each.to_bytes(8) for each in values]
     if len(parts) < 2:
         return parts[0] if parts else None

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schema import TopicSchema
 from minilog_broker.storage.markers import read_markers
 from tests.simulation.judge.copies import View, first_from
 from tests.simulation.judge.keyed_records import KeyedRecord, KeyedRecordReader, Place, place_of

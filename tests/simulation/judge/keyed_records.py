@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog.record_batch.reader import read_records
-from minilog.typed.batch import read_extension
-from minilog.typed.reader import TypedReader, TypedSelection
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import read_extension
+from minilog.typed.rows.reader import TypedReader, TypedSelection
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from tests.simulation.clients.keyed import value_in
 
 Place: TypeAlias = tuple[int, int, int, int]

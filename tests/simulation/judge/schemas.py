@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.wire import schema_from_wire
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.wire import schema_from_wire
 from minilog.v1 import admin_pb2, records_pb2, typed_pb2
 from minilog_broker.quorum.records import CommittedBatch
 from tests.simulation.violation import Violation

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.net.coordinators_of import INTERNAL_TOPIC_NAMES
 from minilog.partition_key import PartitionKey
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.v1.records_pb2 import BrokerStateRecord
 from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch

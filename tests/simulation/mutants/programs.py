@@ -16,7 +16,7 @@ from minilog.producer.batch import Batch
 from minilog.producer.lane import Lane, sequence_after
 from minilog.producer.outcomes import unknown
 from minilog.producer.sender import Sender
-from minilog.typed.reader import TypedReader
+from minilog.typed.rows.reader import TypedReader
 from tests.rules import Patches
 
 # -- producers

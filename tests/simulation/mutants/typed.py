@@ -12,11 +12,13 @@ from minilog.errors import UnknownSchemaVersion
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Attributes, BatchHeader, Buffer
 from minilog.record_batch.validation import check_envelope
-from minilog.typed import evolution, predicate, reader, statistics
-from minilog.typed.conversion import as_wanted
-from minilog.typed.fields import Field, arrow_field
-from minilog.typed.topic_schema import TopicSchema, give_ids
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.conditions import predicate, statistics
+from minilog.typed.rows import reader
+from minilog.typed.rows.conversion import as_wanted
+from minilog.typed.schema import evolution
+from minilog.typed.schema.fields import Field, arrow_field
+from minilog.typed.schema.topic_schema import TopicSchema, give_ids
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog_broker.controller import topic_schemas
 from minilog_broker.replication.leader import produce, typed_validation
 from minilog_broker.replication.sessions import scanner as cutting

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minilog import TopicSchema
-from minilog.typed.as_json import rows_as_json
-from minilog.typed.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct, arrow_type
-from minilog.typed.topic_schema import first_version
+from minilog.typed.rows.as_json import rows_as_json
+from minilog.typed.schema.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct, arrow_type
+from minilog.typed.schema.topic_schema import first_version
 from minilog_broker.cli.as_csv import rows_as_csv
 from minilog_broker.cli.json_rows import json_rows
 from minilog_broker.cli.row_sources import BadRows, Part

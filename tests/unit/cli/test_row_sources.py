@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from minilog import TopicSchema, schema_from_ddl
-from minilog.typed.as_json import rows_as_json
+from minilog.typed.rows.as_json import rows_as_json
 from minilog_broker.cli import row_sources
 from minilog_broker.cli.json_rows import json_rows
 from minilog_broker.cli.produce_rows import RowFormat, check_time_zone

@@ -13,12 +13,11 @@ from minilog_broker.cli import app
 _HEAVY = {
     "cryptography", "google.protobuf", "grpc", "jwt", "minilog.admin", "minilog.aio.admin",
     "minilog.aio.consumer_shell", "minilog.aio.producer", "minilog.aio.producer_shell", "minilog.consumer.core",
-    "minilog.producer.sender",
-    "minilog.producer.typed_rows", "minilog.typed.fields", "minilog.typed.predicate", "minilog.typed.reader",
-    "minilog.typed.topic_schema", "minilog_broker.quorum.node", "minilog_broker.replication", "minilog_broker.server",
-    "minilog_broker.storage", "msgspec", "numpy", "opentelemetry", "prometheus_client", "pyarrow", "pyarrow.compute",
-    "pyarrow.csv", "pyarrow.json", "pyarrow.parquet", "pyspark", "rich", "sqlglot", "starlette", "structlog", "typer",
-    "uvicorn",
+    "minilog.producer.sender", "minilog.producer.typed_rows", "minilog.typed.schema.fields",
+    "minilog.typed.conditions.predicate", "minilog.typed.rows.reader", "minilog.typed.schema.topic_schema",
+    "minilog_broker.quorum.node", "minilog_broker.replication", "minilog_broker.server", "minilog_broker.storage",
+    "msgspec", "numpy", "opentelemetry", "prometheus_client", "pyarrow", "pyarrow.compute", "pyarrow.csv",
+    "pyarrow.json", "pyarrow.parquet", "pyspark", "rich", "sqlglot", "starlette", "structlog", "typer", "uvicorn",
 }  # fmt: skip
 _NETWORK = {"google.protobuf", "grpc"}
 _ARROW = {"pyarrow", "numpy"}  # Arrow itself loads numpy
@@ -28,7 +27,12 @@ _ADMIN = {"minilog.admin", "minilog.aio.admin"}
 _RUN = "from minilog_broker.cli import main; import sys; sys.argv = ['minilog', {}]; main.main()"
 _NOWHERE = "'-b', 'no-port'"  # refused by the client, when all is loaded
 _BROKER = "'--id', '1', '--listen', '127.0.0.1:1', '--voters', '1@127.0.0.1:1', '--data-dir', '/dev/null/none'"
-_STORED = {"minilog.typed.fields", "minilog.typed.predicate", "minilog.typed.reader", "minilog.typed.topic_schema"}
+_STORED = {
+    "minilog.typed.schema.fields",
+    "minilog.typed.conditions.predicate",
+    "minilog.typed.rows.reader",
+    "minilog.typed.schema.topic_schema",
+}
 _STORED |= {"pyarrow", "pyarrow.compute"}
 _SERVED = {
     "minilog_broker.quorum.node",

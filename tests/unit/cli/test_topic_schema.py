@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from minilog.errors import InvalidSchema
-from minilog.typed.ddl import schema_from_ddl
-from minilog.typed.evolution import as_next_version
-from minilog.typed.schema_json import schema_to_json
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.ddl import schema_from_ddl
+from minilog.typed.schema.evolution import as_next_version
+from minilog.typed.schema.schema_json import schema_to_json
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import TopicDescription
 from minilog_broker.cli import app
 from minilog_broker.cli.topic import topic_document

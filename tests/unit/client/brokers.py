@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from minilog.record_batch.header import Buffer, check_crc, decode_header, placement
-from minilog.typed.topic_schemas import TopicSchemas, schemas_to_wire
+from minilog.typed.schema.topic_schemas import TopicSchemas, schemas_to_wire
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2
 from minilog.versions import PROTOCOL
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minilog.typed.as_json import rows_as_json
-from minilog.typed.iso_8601 import date_text, days_of, microseconds_of, timestamp_text
+from minilog.typed.rows.as_json import rows_as_json
+from minilog.typed.rows.iso_8601 import date_text, days_of, microseconds_of, timestamp_text
 
 INSTANT, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 FAR_US = 253_402_300_800_000_000  # 10000-01-01

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import InvalidArgument
-from minilog.typed.column_names import names_in_words, parse_names
+from minilog.typed.schema.column_names import names_in_words, parse_names
 
 
 @pytest.mark.parametrize(

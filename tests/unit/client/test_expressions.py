@@ -1,4 +1,4 @@
-"""Conditions as Python writes them are the words of a `where` (client/minilog/typed/expressions.py)."""
+"""Conditions as Python writes them are the words of a `where` (client/minilog/typed/conditions/expressions.py)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from minilog import col, schema_from_ddl
 from minilog.errors import InvalidArgument
-from minilog.typed.expressions import Condition, constant_words
-from minilog.typed.predicate import Predicate, evaluate
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.expressions import Condition, constant_words
+from minilog.typed.conditions.predicate import Predicate, evaluate
+from minilog.typed.conditions.where import parse_where
 
 SCHEMA = schema_from_ddl(
     "carrier string, delay int, distance double, price decimal(10,2), day date, at timestamp, local timestamp_ntz, "

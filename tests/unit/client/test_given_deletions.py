@@ -14,13 +14,13 @@ from minilog.producer.arguments import columns_of_many, deletion_of
 from minilog.producer.typed_rows import checked_row, cut_rows
 from minilog.record_batch.bounds import MAX_ROWS_WITH_DELETIONS
 from minilog.scanning.shape import shape_of
-from minilog.typed.batch import TypedRows, gathered_rows
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.given_rows import given_rows
-from minilog.typed.row_form import DeletedRow
-from minilog.typed.topic_schema import TopicSchema, first_version
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import TypedRows, gathered_rows
+from minilog.typed.rows.given_rows import given_rows
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.row_form import DeletedRow
+from minilog.typed.schema.topic_schema import TopicSchema, first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import Record, RowDeletion
 from minilog.v1.metadata_pb2 import TopicMetadata
 from tests.unit.client.typed_batches import build, validate

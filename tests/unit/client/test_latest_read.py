@@ -24,10 +24,10 @@ from minilog.net.metadata_cache import CachedTopic
 from minilog.record_batch.header import decode_header
 from minilog.scanning.latest import LatestRead
 from minilog.scanning.planned import ScanPlan, Travelled, Wanted
-from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.topic_schema import TopicSchema, first_version
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import TypedRows, build_typed_batch
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.topic_schema import TopicSchema, first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import TopicPartition
 from minilog.v1 import metadata_pb2
 from minilog_broker.replication.sessions.scanner import Scanner

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import InvalidRecord, InvalidSchema
-from minilog.typed.rows import rows_of
-from minilog.typed.topic_schema import schema_from_arrow
+from minilog.typed.rows.rows import rows_of
+from minilog.typed.schema.topic_schema import schema_from_arrow
 
 DAY, NOON = datetime.date(2024, 5, 1), datetime.datetime(2024, 5, 1, 12)
 D = decimal.Decimal

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from minilog import schema_from_ddl
 from minilog.errors import InvalidArgument
 from minilog.polars import pushed_down
-from minilog.typed.expressions import Condition
-from minilog.typed.predicate import evaluate
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.expressions import Condition
+from minilog.typed.conditions.predicate import evaluate
+from minilog.typed.conditions.where import parse_where
 
 SCHEMA = schema_from_ddl(
     "carrier string, delay int, far bigint, distance double, narrow float, price decimal(10,2), day date, "

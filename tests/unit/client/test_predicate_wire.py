@@ -14,13 +14,13 @@ from hypothesis import given
 
 from minilog.errors import CorruptMessage, InvalidArgument
 from minilog.limits import MAX_CONDITION_BYTES
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.fields import Field
-from minilog.typed.predicate import And, Equal, IsNull, Less, Not, Or, Predicate, StartsWith
-from minilog.typed.predicate_wire import MAX_LEVELS, predicate_from_wire, predicate_to_wire
-from minilog.typed.topic_schema import TopicSchema, first_version
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.predicate import And, Equal, IsNull, Less, Not, Or, Predicate, StartsWith
+from minilog.typed.conditions.predicate_wire import MAX_LEVELS, predicate_from_wire, predicate_to_wire
+from minilog.typed.conditions.where import parse_where
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.fields import Field
+from minilog.typed.schema.topic_schema import TopicSchema, first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, typed_pb2
 from minilog_broker.replication.sessions.scanner import Scanner
 from tests.unit.client.test_where import CONDITIONS, SCHEMA, Condition

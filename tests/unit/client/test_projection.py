@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import Buffer
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.projection import Projection
-from minilog.typed.topic_schema import first_version
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.projection import Projection
+from minilog.typed.schema.topic_schema import first_version
 
 SCHEMA = first_version(
     parse_ddl(

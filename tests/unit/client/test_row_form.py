@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import InvalidRecord
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.topic_schema import first_version
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.topic_schema import first_version
 
 NOON = datetime.datetime(2024, 5, 1, 12)
 UTC_NOON = NOON.replace(tzinfo=datetime.UTC)

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import InvalidRecord
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.rows import rows_of
-from minilog.typed.topic_schema import TopicSchema, first_version, schema_from_arrow
+from minilog.typed.rows.rows import rows_of
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.topic_schema import TopicSchema, first_version, schema_from_arrow
 
 
 def schema_of(words: str) -> TopicSchema:

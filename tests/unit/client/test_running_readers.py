@@ -11,13 +11,13 @@ import pytest
 from minilog.consumer.decode import as_polled, decode_all
 from minilog.consumer.row_selection import RowSelection
 from minilog.errors import NarrowSchemaVersion
-from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.ddl import schema_from_ddl
-from minilog.typed.evolution import add_column, drop_column, loosen_column, rename_column, widen_column
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.rows import rows_of
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import TypedRows, build_typed_batch
+from minilog.typed.rows.rows import rows_of
+from minilog.typed.schema.ddl import schema_from_ddl
+from minilog.typed.schema.evolution import add_column, drop_column, loosen_column, rename_column, widen_column
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import TopicPartition
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 from tests.unit.client.consuming import Consuming

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from minilog.errors import InvalidSchema
-from minilog.typed.changes import changes_between
-from minilog.typed.ddl import schema_from_ddl
-from minilog.typed.evolution import (
+from minilog.typed.schema.changes import changes_between
+from minilog.typed.schema.ddl import schema_from_ddl
+from minilog.typed.schema.evolution import (
     FIRST,
     add_column,
     as_next_version,
@@ -20,8 +20,8 @@ from minilog.typed.evolution import (
     rename_column,
     widen_column,
 )
-from minilog.typed.fields import Field, Primitive, Struct
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.fields import Field, Primitive, Struct
+from minilog.typed.schema.topic_schema import TopicSchema
 
 FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, place struct<x: int, y: int>", ["carrier"])
 INT = Primitive("int")

@@ -11,9 +11,9 @@ from minilog.producer import sender
 from minilog.producer.partitioner import partition_for_key
 from minilog.record_batch.header import decode_header
 from minilog.record_batch.reader import read_records
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.topic_schema import first_version
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.topic_schema import first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import RecordMetadata
 from minilog.v1 import common_pb2
 from tests.unit.client.brokers import TOPIC, Brokers

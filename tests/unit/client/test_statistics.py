@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import CorruptMessage
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.fields import Field
-from minilog.typed.predicate import plain_value
-from minilog.typed.statistics import (
+from minilog.typed.conditions.predicate import plain_value
+from minilog.typed.conditions.statistics import (
     BOUND_BYTES,
     check_statistics,
     default_columns,
     read_statistics,
     statistics_of,
 )
-from minilog.typed.topic_schema import first_version
-from minilog.typed.wire import schema_from_wire, schema_to_wire
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.fields import Field
+from minilog.typed.schema.topic_schema import first_version
+from minilog.typed.schema.wire import schema_from_wire, schema_to_wire
 from minilog.v1 import typed_pb2
 
 SCHEMA = first_version(

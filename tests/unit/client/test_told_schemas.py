@@ -13,10 +13,10 @@ from minilog.admin.messages import describe_topic, new_topic, parts_of_topics, t
 from minilog.errors import InvalidArgument, InvalidSchema, UnsupportedVersion
 from minilog.limits import MAX_NEW_FIELDS
 from minilog.net.metadata_cache import MetadataCache
-from minilog.typed.ddl import schema_from_ddl
-from minilog.typed.evolution import rename_column
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.wire import first_version_from_wire, schema_to_wire
+from minilog.typed.schema.ddl import schema_from_ddl
+from minilog.typed.schema.evolution import rename_column
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.wire import first_version_from_wire, schema_to_wire
 from minilog.v1 import metadata_pb2, typed_pb2
 
 FIRST = schema_from_ddl("carrier string NOT NULL, delay int", ["carrier"])

@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import InvalidSchema
-from minilog.typed.ddl import parse_ddl, parse_type, schema_from_ddl
-from minilog.typed.evolution import (
+from minilog.sync.admin import Admin
+from minilog.typed import evolution
+from minilog.typed.schema import evolution as changes
+from minilog.typed.schema.ddl import parse_ddl, parse_type, schema_from_ddl
+from minilog.typed.schema.evolution import (
     FIRST,
     add_column,
     check_evolution,
@@ -23,9 +26,9 @@ from minilog.typed.evolution import (
     rename_column,
     widen_column,
 )
-from minilog.typed.fields import PRIMITIVE_NAMES, Array, Decimal, Field, FieldType, Map, Primitive, Struct, walk
-from minilog.typed.schema_json import schema_from_json, schema_to_json
-from minilog.typed.topic_schema import (
+from minilog.typed.schema.fields import PRIMITIVE_NAMES, Array, Decimal, Field, FieldType, Map, Primitive, Struct, walk
+from minilog.typed.schema.schema_json import schema_from_json, schema_to_json
+from minilog.typed.schema.topic_schema import (
     MAX_DEPTH,
     MAX_FIELDS,
     TopicSchema,
@@ -33,7 +36,7 @@ from minilog.typed.topic_schema import (
     first_version,
     schema_from_arrow,
 )
-from minilog.typed.wire import schema_from_wire, schema_to_wire
+from minilog.typed.schema.wire import schema_from_wire, schema_to_wire
 
 FLIGHTS = (
     "carrier string NOT NULL, delay int, fare decimal(8,2), at timestamp, "
@@ -379,3 +382,10 @@ def test_depth_is_bounded() -> None:
         kind = Array(Field("element", kind))
     with pytest.raises(InvalidSchema, match="nested deeper"):
         first_version([Field("a", kind)])
+
+
+def test_programs_import_every_change_of_a_schema_from_the_path_that_admin_names() -> None:
+    assert "minilog.typed.evolution" in (Admin.evolve_schema.__doc__ or "")
+    own = {name for name, each in vars(changes).items() if getattr(each, "__module__", "") == changes.__name__}
+    assert {name for name in own if not name.startswith("_")} <= set(evolution.__all__)
+    assert all(getattr(evolution, name) is getattr(changes, name) for name in evolution.__all__)

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from minilog.errors import NarrowSchemaVersion
 from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import BatchHeader, check_crc, decode_header, iterate_headers
-from minilog.typed.fields import Field, Primitive, quoted
-from minilog.typed.predicate import field_ids
-from minilog.typed.reader import TypedReader, TypedSelection
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.predicate import field_ids
+from minilog.typed.conditions.where import parse_where
+from minilog.typed.rows.reader import TypedReader, TypedSelection
+from minilog.typed.schema.fields import Field, Primitive, quoted
+from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.v1 import typed_pb2
 from minilog_broker.replication.sessions.scanner import Scanner
 from tests.unit.client.test_topic_schema import columns, types

@@ -13,16 +13,16 @@ from minilog.consumer.row_selection import AS_RECORDS, RowSelection
 from minilog.errors import CorruptMessage, InvalidArgument, InvalidRecord, MessageTooLarge, MinilogError
 from minilog.record_batch.bounds import MAX_ROWS_WITH_DELETIONS
 from minilog.record_batch.header import Attributes, decode_header
-from minilog.typed.batch import TypedRows
-from minilog.typed.compaction import compacted_typed_batch
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.deletions import bitmap_of, deletion_count, deletions_of
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.reader import TypedReader, TypedSelection
-from minilog.typed.statistics import MAX_COLUMNS
-from minilog.typed.topic_schema import TopicSchema, first_version
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.statistics import MAX_COLUMNS
+from minilog.typed.conditions.where import parse_where
+from minilog.typed.rows.batch import TypedRows
+from minilog.typed.rows.compaction import compacted_typed_batch
+from minilog.typed.rows.deletions import bitmap_of, deletion_count, deletions_of
+from minilog.typed.rows.reader import TypedReader, TypedSelection
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import TopicSchema, first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 from minilog_broker.replication.sessions.scanner import Scanner
 from tests.unit.client.typed_batches import KEY, build, extension_of, forged, validate

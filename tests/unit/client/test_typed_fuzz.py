@@ -17,13 +17,13 @@ import pytest
 from minilog.errors import MinilogError
 from minilog.record_batch.header import HEADER_BYTES, Buffer, decode_header
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
-from minilog.typed.batch import TypedRows
-from minilog.typed.deletions import emptied
-from minilog.typed.evolution import drop_column
-from minilog.typed.reader import TypedReader, TypedSelection
-from minilog.typed.topic_schema import schema_from_arrow
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.where import parse_where
+from minilog.typed.rows.batch import TypedRows
+from minilog.typed.rows.deletions import emptied
+from minilog.typed.rows.reader import TypedReader, TypedSelection
+from minilog.typed.schema.evolution import drop_column
+from minilog.typed.schema.topic_schema import schema_from_arrow
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog_broker.replication.sessions.scanner import Scanner
 from tests.unit.client.test_projection import SCHEMA as ARROW
 from tests.unit.client.test_projection import rows

@@ -10,13 +10,13 @@ import pytest
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import HEADER_BYTES, Attributes, check_crc, decode_header
-from minilog.typed.compaction import compacted_typed_batch
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.reader import TypedReader, TypedSelection
-from minilog.typed.statistics import check_statistics
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.statistics import check_statistics
+from minilog.typed.conditions.where import parse_where
+from minilog.typed.rows.compaction import compacted_typed_batch
+from minilog.typed.rows.reader import TypedReader, TypedSelection
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog_broker.replication.sessions.scanner import Scanner
 from tests.unit.client.typed_batches import KEY, extension_of, forged, history, plain, written
 from tests.unit.record_batch.batches import PARTITION, TOPIC_ID

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.producer.partitioner import partition_for_key
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.keys import key_of
-from minilog.typed.topic_schema import first_version
+from minilog.typed.rows.keys import key_of
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.topic_schema import first_version
 
 FIELDS = "name string, raw binary, flag boolean, n int, big long, fare decimal(20,2), day date, at timestamp"
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

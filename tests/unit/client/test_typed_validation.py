@@ -18,13 +18,13 @@ from minilog.errors import (
 )
 from minilog.record_batch.header import Attributes, decode_header
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
-from minilog.typed.batch import ROW_BYTES, TypedRows
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.evolution import add_column, drop_column
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.statistics import MAX_COLUMNS
-from minilog.typed.topic_schema import TopicSchema, first_version
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.conditions.statistics import MAX_COLUMNS
+from minilog.typed.rows.batch import ROW_BYTES, TypedRows
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.evolution import add_column, drop_column
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import TopicSchema, first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 from tests.unit.client.typed_batches import (
     build,

@@ -13,9 +13,8 @@ import pytest
 
 from minilog.errors import CorruptMessage
 from minilog.limits import MAX_CONDITION_TERMS
-from minilog.typed.bounds import compared_type
-from minilog.typed.fields import arrow_type
-from minilog.typed.predicate import (
+from minilog.typed.conditions.bounds import compared_type
+from minilog.typed.conditions.predicate import (
     FALSE,
     TRUE,
     UNKNOWN,
@@ -33,8 +32,9 @@ from minilog.typed.predicate import (
     plain_value,
     size_of,
 )
-from minilog.typed.predicate_wire import predicate_from_wire, predicate_to_wire, terms_of
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.predicate_wire import predicate_from_wire, predicate_to_wire, terms_of
+from minilog.typed.conditions.where import parse_where
+from minilog.typed.schema.fields import arrow_type
 from minilog.v1 import typed_pb2
 from tests.unit.client.test_where import SCHEMA, VALUES
 

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import InvalidArgument
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.predicate import (
+from minilog.typed.conditions.predicate import (
     FALSE,
     TRUE,
     UNKNOWN,
@@ -29,9 +28,10 @@ from minilog.typed.predicate import (
     outcomes,
     plain_value,
 )
-from minilog.typed.reader import TypedSelection
-from minilog.typed.topic_schema import first_version
-from minilog.typed.where import MAX_WHERE_CHARACTERS, parse_where
+from minilog.typed.conditions.where import MAX_WHERE_CHARACTERS, parse_where
+from minilog.typed.rows.reader import TypedSelection
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.topic_schema import first_version
 
 SCHEMA = first_version(
     parse_ddl(

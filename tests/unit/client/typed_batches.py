@@ -21,11 +21,11 @@ from minilog.errors import InvalidSchema
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import HEADER_BYTES, BatchHeader, decode_header, encode_header
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
-from minilog.typed import evolution
-from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct, walk
-from minilog.typed.topic_schema import TopicSchema, first_version
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import TypedRows, build_typed_batch
+from minilog.typed.schema import evolution
+from minilog.typed.schema.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct, walk
+from minilog.typed.schema.topic_schema import TopicSchema, first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 from minilog_broker.replication.leader.typed_validation import validate_topic_batch
 from tests.unit.client.test_typed_keys import encoded, joined

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from minilog.errors import InvalidConfig, InvalidSchema, InvalidTopic, LevelNotReached, MinilogError
-from minilog.typed.ddl import schema_from_ddl
-from minilog.typed.evolution import drop_column, rename_column, widen_column
-from minilog.typed.fields import Primitive
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.wire import schema_to_wire
+from minilog.typed.schema.ddl import schema_from_ddl
+from minilog.typed.schema.evolution import drop_column, rename_column, widen_column
+from minilog.typed.schema.fields import Primitive
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.wire import schema_to_wire
 from minilog.v1 import admin_pb2
 from minilog_broker.controller.topic_config import (
     BUILT_IN,

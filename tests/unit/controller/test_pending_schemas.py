@@ -9,7 +9,7 @@ import pytest
 
 from minilog.errors import InvalidSchema, InvalidUpdateVersion
 from minilog.partition_key import PartitionKey
-from minilog.typed.evolution import (
+from minilog.typed.schema.evolution import (
     add_column,
     as_next_version,
     drop_column,
@@ -18,9 +18,9 @@ from minilog.typed.evolution import (
     rejoined,
     widen_column,
 )
-from minilog.typed.fields import Field, Primitive, Struct
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.fields import Field, Primitive, Struct
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import admin_pb2
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import PENDING_SCHEMAS_LEVEL

@@ -16,13 +16,13 @@ from minilog.errors import (
     MinilogError,
 )
 from minilog.partition_key import PartitionKey
-from minilog.typed import topic_schemas
-from minilog.typed.ddl import parse_ddl, schema_from_ddl
-from minilog.typed.evolution import add_column, drop_column, loosen_column, rename_column
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.topic_schema import TopicSchema, give_ids
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.wire import schema_to_wire
+from minilog.typed.schema import topic_schemas
+from minilog.typed.schema.ddl import parse_ddl, schema_from_ddl
+from minilog.typed.schema.evolution import add_column, drop_column, loosen_column, rename_column
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import TopicSchema, give_ids
+from minilog.typed.schema.topic_schemas import TopicSchemas
+from minilog.typed.schema.wire import schema_to_wire
 from minilog.v1 import admin_pb2, records_pb2, typed_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_record

@@ -11,11 +11,11 @@ import pytest
 from minilog.errors import InvalidArgument
 from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import HEADER_BYTES, decode_header, iterate_headers
-from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.evolution import rename_column
-from minilog.typed.topic_schema import first_version
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import TypedRows, build_typed_batch
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.evolution import rename_column
+from minilog.typed.schema.topic_schema import first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, typed_pb2
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.replication.sessions.scanner import BATCH_WORK

@@ -10,12 +10,12 @@ import pytest
 
 from minilog.errors import InvalidRecord, MinilogError
 from minilog.record_batch.builder import build_batch, records_to_columns
-from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.ddl import schema_from_ddl
-from minilog.typed.evolution import add_column, move_column
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.topic_schema import TopicSchema, give_ids
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import TypedRows, build_typed_batch
+from minilog.typed.schema.ddl import schema_from_ddl
+from minilog.typed.schema.evolution import add_column, move_column
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import TopicSchema, give_ids
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog_broker.replication.leader.produce import validated
 from minilog_broker.replication.partition_state import CleanupPolicy, TopicConfig
 from tests.rules import proves

@@ -14,14 +14,14 @@ from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import Attributes, check_crc, decode_header, iterate_headers
 from minilog.record_batch.reader import offsets_of, read_records
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
-from minilog.typed.batch import ROW_BYTES, TypedRows
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.evolution import add_column, drop_column, loosen_column, rename_column, widen_column
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.reader import TypedReader, TypedSelection
-from minilog.typed.topic_schema import TopicSchema, first_version
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.where import parse_where
+from minilog.typed.conditions.where import parse_where
+from minilog.typed.rows.batch import ROW_BYTES, TypedRows
+from minilog.typed.rows.reader import TypedReader, TypedSelection
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.evolution import add_column, drop_column, loosen_column, rename_column, widen_column
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import TopicSchema, first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 from minilog_broker.replication.sessions.scanner import BATCH_WORK, HeaderScanner, Scanner
 from tests.unit.client.typed_batches import KEY, build, extension_of, forged, validate

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import InvalidRecord, LevelNotReached
-from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.topic_schema import first_version
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import TypedRows, build_typed_batch
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.topic_schema import first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog_broker.levels import KEYED_TOPICS_LEVEL
 from tests.unit.replication.cluster import KEY, NOW_US, TOPIC_ID, ReplicaCluster, quick_settings
 

@@ -9,10 +9,10 @@ import time
 from typing import Any
 
 from minilog.partition_key import PartitionKey
-from minilog.typed.ddl import schema_from_ddl
-from minilog.typed.evolution import rename_column
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.wire import schema_to_wire
+from minilog.typed.schema.ddl import schema_from_ddl
+from minilog.typed.schema.evolution import rename_column
+from minilog.typed.schema.topic_schemas import TopicSchemas
+from minilog.typed.schema.wire import schema_to_wire
 from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_record

@@ -22,9 +22,9 @@ from pyspark.sql.types import (
 
 from minilog import TopicSchema, schema_from_ddl
 from minilog.errors import InvalidRecord, InvalidSchema
-from minilog.typed.evolution import add_column, drop_column, rename_column, widen_column
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.evolution import add_column, drop_column, rename_column, widen_column
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from pyspark_minilog.errors import InvalidOption, SchemaChanged
 from pyspark_minilog.helpers import _options
 from pyspark_minilog.options.offsets import Partition, SourceOffset, parse_offset_spec

@@ -9,12 +9,12 @@ import pytest
 
 _HEAVY = {
     "cryptography", "jwt", "minilog.aio.admin", "minilog.aio.consumer_shell", "minilog.aio.producer",
-    "minilog.typed.evolution", "minilog.typed.reader", "minilog.typed.rows", "minilog_broker", "msgspec",
-    "opentelemetry", "prometheus_client", "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet",
+    "minilog.typed.schema.evolution", "minilog.typed.rows.reader", "minilog.typed.rows.rows", "minilog_broker",
+    "msgspec", "opentelemetry", "prometheus_client", "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet",
     "pyspark_minilog.reading.cluster", "pyspark_minilog.reading.typed_rows", "pyspark_minilog.writing.typed_sink",
     "rich", "sqlglot", "starlette", "structlog", "typer", "uvicorn",
 }  # fmt: skip
-_TYPED = {"minilog.typed.reader", "minilog.typed.rows", "minilog.typed.evolution"}
+_TYPED = {"minilog.typed.rows.reader", "minilog.typed.rows.rows", "minilog.typed.schema.evolution"}
 # What is pickled to the task, and the client that it is lent.
 _CASES = {
     "import pyspark_minilog.reading.batch_reader, pyspark_minilog.login.clients, minilog; minilog.Consumer": {

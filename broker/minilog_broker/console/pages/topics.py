@@ -13,7 +13,7 @@ from minilog_broker.console.pages.cluster import topic_row, topic_size_bytes
 from minilog_broker.console.pages.page import Page, Visit, piece_of
 
 if TYPE_CHECKING:
-    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.schema.topic_schema import TopicSchema
 
 
 @dataclass(frozen=True, slots=True)

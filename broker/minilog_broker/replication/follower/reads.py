@@ -31,7 +31,7 @@ from minilog.errors import (
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
 )
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2
 from minilog_broker.replication.follower.partition import FollowerPartition
 from minilog_broker.replication.replica_log import LogOffsets

@@ -27,7 +27,7 @@ from minilog.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext
 from minilog_broker.replication.leader.batch_bases import BatchBases

@@ -4,7 +4,7 @@ The cleaner keeps a record without a key for ever, because no other record repla
 records, as Kafka's leaders do. Records without a key that were written before the topic was compacted stay.
 
 A row has no key if its schema has one key column and the row has null there. If there are several key columns, nulls
-are values of the key like any other (`minilog/typed/keys.py`).
+are values of the key like any other (`minilog/typed/rows/keys.py`).
 
 Arrow's count of the nulls of a column decides. A column without nulls costs no look at its values.
 """
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from minilog import compute as pc
 from minilog.errors import InvalidRecord
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schema import TopicSchema
 
 _REMEDY = "The topic is compacted (cleanup.policy)"
 

@@ -20,13 +20,13 @@ from minilog.record_batch.validation import (
     check_records,
     check_timestamps,
 )
-from minilog.typed.batch import read_extension
-from minilog.typed.deletions import check_deletions, deletions_of, without_deletions
-from minilog.typed.reader import read_columns
-from minilog.typed.rows import check_nulls
-from minilog.typed.statistics import check_statistics, read_statistics
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.conditions.statistics import check_statistics, read_statistics
+from minilog.typed.rows.batch import read_extension
+from minilog.typed.rows.deletions import check_deletions, deletions_of, without_deletions
+from minilog.typed.rows.reader import read_columns
+from minilog.typed.rows.rows import check_nulls
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 from minilog_broker.replication.leader.required_keys import require_record_keys, require_row_keys
 

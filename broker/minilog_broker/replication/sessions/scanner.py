@@ -39,16 +39,16 @@ from minilog.record_batch.header import (
     iterate_headers,
     payload_start,
 )
-from minilog.typed.batch import read_extension
-from minilog.typed.deletions import deletion_count
-from minilog.typed.evolution import is_widened
-from minilog.typed.payload_forms import Extras, PayloadForm
-from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, field_ids, outcomes, size_of
-from minilog.typed.predicate_wire import predicate_from_wire
-from minilog.typed.projection import Projection
-from minilog.typed.statistics import read_statistics
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.conditions.predicate import TRUE, ColumnStatistics, Predicate, field_ids, outcomes, size_of
+from minilog.typed.conditions.predicate_wire import predicate_from_wire
+from minilog.typed.conditions.statistics import read_statistics
+from minilog.typed.rows.batch import read_extension
+from minilog.typed.rows.deletions import deletion_count
+from minilog.typed.schema.evolution import is_widened
+from minilog.typed.schema.payload_forms import Extras, PayloadForm
+from minilog.typed.schema.projection import Projection
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 
 BATCH_WORK = 20  # for each batch: check its checksum, read its extension, make its new header

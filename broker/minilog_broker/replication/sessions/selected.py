@@ -18,7 +18,7 @@ from dataclasses import replace
 from minilog.errors import InvalidArgument
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, typed_pb2
 from minilog_broker.replication.sessions.scanner import HeaderScanner, Scanned, Scanner
 

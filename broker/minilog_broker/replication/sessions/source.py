@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2
 from minilog_broker.replication.replica_log import LogOffsets, ReplicaLog
 from minilog_broker.replication.rules.divergence import Diverged

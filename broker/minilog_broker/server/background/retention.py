@@ -9,7 +9,7 @@ import structlog
 
 from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
-from minilog.typed.iso_8601 import timestamp_text
+from minilog.typed.rows.iso_8601 import timestamp_text
 from minilog_broker.server.background.jobs import Round
 from minilog_broker.server.background.upkeep import OpenLogs
 from minilog_broker.server.disk.log_directory import LogDirectory

@@ -23,7 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 from minilog import limits
 from minilog.errors import InvalidArgument
 from minilog.record_batch.header import Buffer
-from minilog.typed.topic_schema import MAX_FIELDS
+from minilog.typed.schema.topic_schema import MAX_FIELDS
 from minilog_broker.coordinators.transactions.enlisting import MAX_PRODUCERS, MAX_REGISTRATIONS
 from minilog_broker.replication.leader.list_offsets import MAX_SIZES
 from minilog_broker.replication.leader.transaction_markers import MAX_MARKERS

@@ -16,7 +16,7 @@ from minilog.errors import (
 )
 from minilog.limits import parts_of
 from minilog.security.access_rules import CLUSTER_NAME
-from minilog.typed.wire import schema_to_wire
+from minilog.typed.schema.wire import schema_to_wire
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire
 from minilog_broker.controller.image import BrokerRegistration, Cordon, TopicImage

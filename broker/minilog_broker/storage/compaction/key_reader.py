@@ -1,7 +1,7 @@
 """The keys of a stored batch. The reader does not decode its other columns. Pure.
 
 A key is bytes. In a topic without a schema it is the column `key`. In a typed topic the key columns of the batch's
-schema version make the key, in the same way as for the partition's hash (`minilog/typed/keys.py`). Two rows have the
+schema version make the key, in the same way as for the partition's hash (`typed/rows/keys.py`). Two rows have the
 same bytes if and only if their key columns are equal:
 
 - The types of key columns never change, so the versions of a schema do not differ in them.
@@ -13,7 +13,7 @@ A deletion is a record with a null value, and in a typed topic a row that the ex
 A record without a key has null: an untyped record without `key`, and a row whose only key column is null. If a schema
 has several key columns, some or all may be null. That is a key, and it is equal to a key with the same nulls.
 
-Compressed columns that are not needed stay compressed (`minilog/typed/projection.py`).
+Compressed columns that are not needed stay compressed (`minilog/typed/schema/projection.py`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from minilog.record_batch.gaps import offset_deltas
 from minilog.record_batch.header import Attributes, BatchHeader, Buffer
 from minilog.record_batch.reader import arrow_errors, check_message, read_stored
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES, payload_schema
-from minilog.typed.batch import read_extension
-from minilog.typed.deletions import deletions_of
-from minilog.typed.keys import key_of_columns
-from minilog.typed.projection import Projection
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import read_extension
+from minilog.typed.rows.deletions import deletions_of
+from minilog.typed.rows.keys import key_of_columns
+from minilog.typed.schema.projection import Projection
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog_broker.storage.compaction.stored_batches import check_batch
 
 _MOST_PROJECTIONS = 1_024  # one for each form of a payload and choice of columns; an entry has some kibibytes

@@ -22,7 +22,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.compaction import compacted_batch
 from minilog.record_batch.gaps import gap_batch, joined_gap_batch
 from minilog.record_batch.header import BatchHeader, Buffer, decode_header
-from minilog.typed.compaction import compacted_typed_batch
+from minilog.typed.rows.compaction import compacted_typed_batch
 from minilog_broker.storage.compaction.key_reader import KeyReader
 from minilog_broker.storage.compaction.removals import Removals
 from minilog_broker.storage.compaction.stored_batches import Order, StoredBatch, are_joinable, check_batch, is_gap

@@ -16,7 +16,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, build_control_batch, records_to_columns
 from minilog.record_batch.header import BatchHeader, decode_header, iterate_headers
 from minilog.record_batch.reader import iterate_records
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import coordinator_pb2, records_pb2
 from minilog_broker.storage.compaction.key_reader import KeyReader
 from minilog_broker.storage.compaction.newest_offsets import NewestOffsets, NewestOffsetsBuilder

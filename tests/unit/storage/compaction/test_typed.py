@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minilog.errors import InvalidSchema, UnknownSchemaVersion
-from minilog.typed import evolution
-from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.ddl import parse_ddl
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.reader import TypedReader, TypedSelection
-from minilog.typed.topic_schema import first_version
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.rows.batch import TypedRows, build_typed_batch
+from minilog.typed.rows.reader import TypedReader, TypedSelection
+from minilog.typed.schema import evolution
+from minilog.typed.schema.ddl import parse_ddl
+from minilog.typed.schema.fields import Field, Primitive
+from minilog.typed.schema.topic_schema import first_version
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog_broker.storage.compaction.key_reader import KeyReader
 from tests.unit.record_batch.batches import NOW_US
 from tests.unit.storage.compaction.keyed_logs import COMPRESSIONS, KEY, KeyedLog, cleaned, cleanings, headers, stored

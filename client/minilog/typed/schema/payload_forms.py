@@ -10,8 +10,8 @@ import pyarrow as pa
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import Attributes, BatchHeader
 from minilog.record_batch.schema import HEADERS, OFFSET_DELTA, TIMESTAMP
-from minilog.typed.fields import Field, arrow_field
-from minilog.typed.projection import shape_of
+from minilog.typed.schema.fields import Field, arrow_field
+from minilog.typed.schema.projection import shape_of
 from minilog.v1 import typed_pb2
 
 _MAX_FORMS = 256  # of one version: readers ask for few different ones

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from minilog.typed.iso_8601 import date_text, timestamp_text
+from minilog.typed.rows.iso_8601 import date_text, timestamp_text
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 

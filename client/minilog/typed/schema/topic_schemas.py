@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from minilog.errors import CorruptMessage, InvalidSchema, UnknownSchemaVersion, UnsupportedVersion
-from minilog.typed.fields import Field
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.wire import schema_from_wire, schema_to_wire
+from minilog.typed.schema.fields import Field
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.wire import schema_from_wire, schema_to_wire
 from minilog.v1 import metadata_pb2, typed_pb2
 
 MAX_VERSIONS = 1_000

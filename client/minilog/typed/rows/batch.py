@@ -32,11 +32,11 @@ from minilog.record_batch.header import (
     Buffer,
 )
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
-from minilog.typed.deletions import bitmap_of, check_bitmap, without_deletions
-from minilog.typed.payload_forms import Extras
-from minilog.typed.row_form import DeletedRow
-from minilog.typed.statistics import MAX_COLUMNS, default_columns, statistics_of
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.conditions.statistics import MAX_COLUMNS, default_columns, statistics_of
+from minilog.typed.rows.deletions import bitmap_of, check_bitmap, without_deletions
+from minilog.typed.schema.payload_forms import Extras
+from minilog.typed.schema.row_form import DeletedRow
+from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.types import Headers
 from minilog.v1 import typed_pb2
 from minilog.versions import parse_known

@@ -13,9 +13,8 @@ from itertools import islice
 
 from minilog.errors import CorruptMessage, InvalidArgument
 from minilog.limits import MAX_CONDITION_BYTES, MAX_CONDITION_TERMS
-from minilog.typed.bounds import add_values, compared_type, scalar_of, set_bound, values_fit, values_of
-from minilog.typed.fields import Field, Primitive
-from minilog.typed.predicate import (
+from minilog.typed.conditions.bounds import add_values, compared_type, scalar_of, set_bound, values_fit, values_of
+from minilog.typed.conditions.predicate import (
     And,
     Constant,
     Equal,
@@ -30,6 +29,7 @@ from minilog.typed.predicate import (
     in_order,
     plain_value,
 )
+from minilog.typed.schema.fields import Field, Primitive
 from minilog.v1 import typed_pb2
 
 MAX_LEVELS = 44  # each is two messages at most, and protobuf reads no more than 100 in each other

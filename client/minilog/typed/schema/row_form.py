@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from minilog.errors import InvalidRecord
-from minilog.typed.fields import Array, Decimal, Field, Map, Primitive, Struct
-from minilog.typed.scalars import plain_value
+from minilog.typed.schema.fields import Array, Decimal, Field, Map, Primitive, Struct
+from minilog.typed.schema.scalars import plain_value
 
 DELETED_COLUMN = "_deleted"
 """Beside the columns of the topic, in rows to write and in rows that are read: whether the row deletes its key."""

@@ -14,7 +14,7 @@ from minilog import compute as pc
 from minilog.errors import CorruptMessage, InvalidRecord
 from minilog.record_batch.bounds import MAX_ROWS_WITH_DELETIONS
 from minilog.record_batch.header import BatchHeader
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schema import TopicSchema
 
 
 def bitmap_of(deletions: pa.BooleanArray) -> bytes:

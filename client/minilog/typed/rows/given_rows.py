@@ -13,11 +13,11 @@ import pyarrow as pa
 from minilog import compute as pc
 from minilog.errors import InvalidRecord
 from minilog.record_batch.schema import TIMESTAMP
-from minilog.typed.batch import TypedRows
-from minilog.typed.deletions import check_deletions, emptied
-from minilog.typed.row_form import DELETED_COLUMN
-from minilog.typed.rows import rows_of
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.rows.batch import TypedRows
+from minilog.typed.rows.deletions import check_deletions, emptied
+from minilog.typed.rows.rows import rows_of
+from minilog.typed.schema.row_form import DELETED_COLUMN
+from minilog.typed.schema.topic_schema import TopicSchema
 
 
 def given_rows(

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minilog.errors import InvalidSchema
-from minilog.typed.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct
-from minilog.typed.topic_schema import TopicSchema, check_schema, first_version
+from minilog.typed.schema.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct
+from minilog.typed.schema.topic_schema import TopicSchema, check_schema, first_version
 from minilog.v1 import typed_pb2
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from minilog.errors import CorruptMessage
-from minilog.typed.fields import Decimal, Field, Primitive, arrow_type
-from minilog.typed.predicate import array_of_plain
+from minilog.typed.conditions.predicate import array_of_plain
+from minilog.typed.schema.fields import Decimal, Field, Primitive, arrow_type
 from minilog.v1 import typed_pb2
 
 _WHOLE_NUMBERS = {"byte", "short", "int", "long", "date", "timestamp", "timestamp_ntz"}

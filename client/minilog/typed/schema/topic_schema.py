@@ -14,7 +14,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from minilog.errors import InvalidSchema
-from minilog.typed.fields import (
+from minilog.typed.schema.fields import (
     MAX_PRECISION,
     PRIMITIVE_NAMES,
     Decimal,
@@ -28,9 +28,9 @@ from minilog.typed.fields import (
     mapped,
     walk,
 )
-from minilog.typed.layouts import places_of_pandas
-from minilog.typed.payload_forms import PayloadForms
-from minilog.typed.row_form import DELETED_COLUMN, RowForm
+from minilog.typed.schema.layouts import places_of_pandas
+from minilog.typed.schema.payload_forms import PayloadForms
+from minilog.typed.schema.row_form import DELETED_COLUMN, RowForm
 
 MAX_FIELDS = 1_000  # nested ones counted
 MAX_DEPTH = 16

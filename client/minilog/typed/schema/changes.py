@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minilog.typed.fields import Field, Struct, children, walk
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.fields import Field, Struct, children, walk
+from minilog.typed.schema.topic_schema import TopicSchema
 
 
 def changes_between(old: TopicSchema, new: TopicSchema) -> list[str]:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minilog.errors import InvalidSchema
-from minilog.typed.ddl import collation_refused, parse_type
-from minilog.typed.fields import Array, Field, FieldType, Map, Struct
-from minilog.typed.topic_schema import MAX_DEPTH, TopicSchema, first_version
+from minilog.typed.schema.ddl import collation_refused, parse_type
+from minilog.typed.schema.fields import Array, Field, FieldType, Map, Struct
+from minilog.typed.schema.topic_schema import MAX_DEPTH, TopicSchema, first_version
 
 MAX_JSON_CHARACTERS = 1 << 20
 _SHOWN_CHARACTERS = 200  # of a name from outside

@@ -27,10 +27,31 @@ from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
 from minilog.errors import InvalidArgument, InvalidSchema
-from minilog.typed.fields import Decimal, Field, Primitive, arrow_type
-from minilog.typed.predicate import And, Constant, Equal, IsNull, Known, Less, Not, Or, Predicate, StartsWith, either
-from minilog.typed.topic_schema import METADATA_COLUMNS, TopicSchema
-from minilog.typed.where_literals import MAX_DIGITS, Lexed, Value, date_of, decimal_digits, lexed, shown, time_of
+from minilog.typed.conditions.predicate import (
+    And,
+    Constant,
+    Equal,
+    IsNull,
+    Known,
+    Less,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    either,
+)
+from minilog.typed.conditions.where_literals import (
+    MAX_DIGITS,
+    Lexed,
+    Value,
+    date_of,
+    decimal_digits,
+    lexed,
+    shown,
+    time_of,
+)
+from minilog.typed.schema.fields import Decimal, Field, Primitive, arrow_type
+from minilog.typed.schema.topic_schema import METADATA_COLUMNS, TopicSchema
 
 MAX_WHERE_CHARACTERS = 1 << 16
 MAX_TERMS = 1_000

@@ -11,13 +11,13 @@ from minilog.record_batch.compaction import CODECS, compressed_batch, compressio
 from minilog.record_batch.gaps import gap_batch, offset_deltas
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, Buffer
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
-from minilog.typed.batch import read_extension
-from minilog.typed.deletions import bitmap_of, deletions_of, without_deletions
-from minilog.typed.payload_forms import Extras
-from minilog.typed.reader import read_columns
-from minilog.typed.statistics import statistics_of
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.conditions.statistics import statistics_of
+from minilog.typed.rows.batch import read_extension
+from minilog.typed.rows.deletions import bitmap_of, deletions_of, without_deletions
+from minilog.typed.rows.reader import read_columns
+from minilog.typed.schema.payload_forms import Extras
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 
 

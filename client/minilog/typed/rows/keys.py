@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from minilog import compute as pc
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schema import TopicSchema
 
 _INTEGER_BYTES, _DECIMAL_BYTES, _LENGTH_BYTES = 8, 16, 4
 _NULL_LENGTH = -1

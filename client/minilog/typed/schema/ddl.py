@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from minilog.errors import InvalidSchema
-from minilog.typed.fields import PRIMITIVE_NAMES, Array, Decimal, Field, FieldType, Map, Primitive, Struct
-from minilog.typed.topic_schema import MAX_DEPTH, TopicSchema, first_version
+from minilog.typed.schema.fields import PRIMITIVE_NAMES, Array, Decimal, Field, FieldType, Map, Primitive, Struct
+from minilog.typed.schema.topic_schema import MAX_DEPTH, TopicSchema, first_version
 
 MAX_DDL_CHARACTERS = 1 << 18
 _SYNONYMS = {

@@ -28,18 +28,18 @@ from minilog.record_batch.schema import (
     TIMESTAMP,
     uncompressed_limit,
 )
-from minilog.typed.batch import ROW_BYTES, read_extension
-from minilog.typed.conversion import as_promised, as_wanted
-from minilog.typed.deletions import deletions_of
-from minilog.typed.fields import Field, arrow_field
-from minilog.typed.keys import key_of_columns
-from minilog.typed.payload_forms import PayloadForm
-from minilog.typed.predicate import Predicate, evaluate, field_ids
-from minilog.typed.predicate_wire import predicate_to_wire
-from minilog.typed.projection import check_order
-from minilog.typed.row_form import DELETED_COLUMN
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.conditions.predicate import Predicate, evaluate, field_ids
+from minilog.typed.conditions.predicate_wire import predicate_to_wire
+from minilog.typed.rows.batch import ROW_BYTES, read_extension
+from minilog.typed.rows.conversion import as_promised, as_wanted
+from minilog.typed.rows.deletions import deletions_of
+from minilog.typed.rows.keys import key_of_columns
+from minilog.typed.schema.fields import Field, arrow_field
+from minilog.typed.schema.payload_forms import PayloadForm
+from minilog.typed.schema.projection import check_order
+from minilog.typed.schema.row_form import DELETED_COLUMN
+from minilog.typed.schema.topic_schema import TopicSchema
+from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 
 OFFSET = pa.field("_offset", pa.int64(), nullable=False)

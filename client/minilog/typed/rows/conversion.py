@@ -10,9 +10,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from minilog.errors import InvalidRecord, NarrowSchemaVersion
-from minilog.typed.fields import Array, Field, Map, Struct, arrow_type
-from minilog.typed.nested import entries_of, offsets_of
-from minilog.typed.rows import check_column_nulls, exactly
+from minilog.typed.rows.nested import entries_of, offsets_of
+from minilog.typed.rows.rows import check_column_nulls, exactly
+from minilog.typed.schema.fields import Array, Field, Map, Struct, arrow_type
 
 
 def as_wanted(values: pa.Array, written: Field, wanted: Field) -> pa.Array:

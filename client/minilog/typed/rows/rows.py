@@ -13,61 +13,20 @@ guess.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 
 from minilog import compute as pc
 from minilog.errors import InvalidRecord
-from minilog.typed.as_json import value_shown
-from minilog.typed.fields import Array, Field, Map, Struct, arrow_type, children
-from minilog.typed.layouts import has_text, places_of_pandas, plain_layout
-from minilog.typed.nested import entries_of, offsets_of
-from minilog.typed.topic_schema import TopicSchema
-
-_IsKind = Callable[[pa.DataType], bool]
-
-
-def _is_exact(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
-
-
-def _is_binary_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return _is_exact(kind) or _is_binary_number(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    wide = pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
-    return bool(pa.types.is_binary(kind) or wide)
-
-
-def _is_instant(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
-
-
-def _is_local_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
-
+from minilog.typed.rows.as_json import value_shown
+from minilog.typed.rows.nested import entries_of, offsets_of
+from minilog.typed.schema.arrow_kinds import is_cast, is_instant, is_local_time
+from minilog.typed.schema.fields import Array, Field, Map, Struct, arrow_type, children
+from minilog.typed.schema.layouts import has_text, places_of_pandas, plain_layout
+from minilog.typed.schema.topic_schema import TopicSchema
 
 _ALL_INTEGERS = pa.decimal128(20, 0)
-# Values of one kind are cast to another type of the same kind, where none of them is lost.
-_KINDS: tuple[_IsKind, ...] = (
-    _is_exact,
-    _is_binary_number,
-    _is_text,
-    _is_bytes,
-    pa.types.is_date,
-    _is_instant,
-    _is_local_time,
-)
 
 
 class _Unfit(Exception):
@@ -189,17 +148,10 @@ def _cast(values: pa.Array, field: Field, path: str) -> pa.Array:
     return _cast_values(values, kind, path, str(field.type))
 
 
-def is_cast(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether values without parts are cast at all; each of them is looked at when it is."""
-    if pa.types.is_floating(kind):
-        return _is_number(given)
-    return any(is_kind(given) and is_kind(kind) for is_kind in _KINDS)
-
-
 def _advice(given: pa.DataType, kind: pa.DataType) -> str:
-    if _is_local_time(given) and _is_instant(kind):
+    if is_local_time(given) and is_instant(kind):
         return "these times have no zone: set it, with pandas' tz_localize or Arrow's assume_timezone"
-    if _is_instant(given) and _is_local_time(kind):
+    if is_instant(given) and is_local_time(kind):
         return "these are instants, and the column has times without a zone: take the zone off yourself"
     return "cast it yourself"
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from minilog import compute as pc
 from minilog.errors import CorruptMessage
-from minilog.typed.bounds import set_bound, value_of
-from minilog.typed.fields import Decimal, Field, Primitive, children
-from minilog.typed.predicate import ColumnStatistics, plain_value
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.conditions.bounds import set_bound, value_of
+from minilog.typed.conditions.predicate import ColumnStatistics, plain_value
+from minilog.typed.schema.fields import Decimal, Field, Primitive, children
+from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.v1 import typed_pb2
 
 BOUND_BYTES = 32

@@ -1,0 +1,1 @@
+"""Conditions on columns, and the statistics of batches that they are compared with."""

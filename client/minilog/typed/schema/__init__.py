@@ -1,0 +1,1 @@
+"""Columns, versions of a schema, and how these may change."""
