@@ -33,7 +33,7 @@ MOST_GROWTH: dict[Attack, int] = {
 
 # A frame of 60 MiB is legal, and is parsed in one piece in some tenths of a second: twelve at once are more than the
 # client beside should notice (known-limits.md). gRPC unpacks long headers before it refuses them, and answers pings, on
-# threads of its own. What comes as connections is held by test_few_files, too. All of these are run by `make soak`.
+# threads of its own. What comes as connections is held by test_few_files, too. All of these are run by `make test-all`.
 LONG = {
     memory_attacks.frames_of_60_mib,
     memory_attacks.idle_connections,

@@ -18,7 +18,7 @@ from tests.simulation import hunt
 from tests.simulation.run import run_many
 
 ROWS = hunt.load()
-LIGHT_CPU_S = 2.0  # heavier ones run in `make soak`
+LIGHT_CPU_S = 1.0  # heavier ones run in `make test-all`
 PINNED = [
     pytest.param(name, marks=() if pin.cpu_s < LIGHT_CPU_S else pytest.mark.long)
     for name, pin in ROWS.items()

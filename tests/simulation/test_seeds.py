@@ -62,6 +62,7 @@ def test_a_run_that_does_not_end_has_failed() -> None:
     assert "the run has not come to its end" in (run.apart(_in_no_time).failure or "")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_large_cluster_comes_right_in_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The theme `large` with a tenth of its brokers and partitions; the whole one takes minutes."""
