@@ -1,7 +1,7 @@
 """How many things one message may name. Brokers refuse more, and a client splits a larger request.
 
 A broker works on one event loop, and one message occupies it: each of these counts takes some ten milliseconds of it.
-The brokers' table of all messages (minilog_broker.server.ingress.request_limits) takes its numbers from here. The
+The brokers' table of all messages (minilog_broker.server.ingress.rules.request_limits) takes its numbers from here. The
 senders split by the same numbers, so no user meets a limit.
 """
 

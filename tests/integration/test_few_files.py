@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from minilog_broker.server.ingress.connection_guard import DEAF_S
+from minilog_broker.server.ingress.transport.connection_guard import DEAF_S
 from tests.cluster import Cluster
 from tests.integration import memory_attacks
 from tests.integration.well_behaved import unnoticed

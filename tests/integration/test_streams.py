@@ -23,14 +23,14 @@ from minilog.security.channel_security import ChannelSecurity, PemFiles
 from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import data_pb2
 from minilog_broker.local_security import open_security
-from minilog_broker.server.ingress.admission import Admission
-from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.client_stream import ClientStream
-from minilog_broker.server.ingress.gate import OpenGate
-from minilog_broker.server.ingress.server_credentials import ServerFiles
-from minilog_broker.server.ingress.stream_listener import StreamListener
-from minilog_broker.server.ingress.stream_server import StreamServer
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.admission import Admission
+from minilog_broker.server.ingress.rules.budget import Budget
+from minilog_broker.server.ingress.rules.client_stream import ClientStream
+from minilog_broker.server.ingress.rules.gate import OpenGate
+from minilog_broker.server.ingress.rules.traffic import Flow
+from minilog_broker.server.ingress.transport.server_credentials import ServerFiles
+from minilog_broker.server.ingress.transport.stream_listener import StreamListener
+from minilog_broker.server.ingress.transport.stream_server import StreamServer
 from minilog_broker.server.runtime.observer import UNOBSERVED
 from minilog_broker.server.runtime.turns import Turns
 from tests.cluster import HOST, STREAM_PORT_OFFSET, Cluster, free_ports, running_cluster

@@ -14,7 +14,7 @@ from minilog.v1 import admin_pb2, common_pb2, records_pb2, security_pb2
 from minilog_broker.controller.security_records import rule_record
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum.records import CommittedBatch
-from minilog_broker.server.ingress.admission import methods
+from minilog_broker.server.ingress.rules.admission import methods
 from tests.simulation.judge.answers import CLAIMS, Answers
 from tests.simulation.judge.levels import BROUGHT_BY, BROUGHT_DELETIONS, BROUGHT_TOPICS, Levels
 from tests.simulation.violation import Violation

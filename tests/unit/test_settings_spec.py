@@ -14,7 +14,7 @@ from minilog_broker.controller import topic_config
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server import config as broker_config
-from minilog_broker.server.ingress import request_limits
+from minilog_broker.server.ingress.rules import request_limits
 from tests.rules import proves
 
 pytestmark = proves("DOC.1", "MD.27")

@@ -155,7 +155,7 @@ def _check_console(options: BrokerOptions) -> None:
     if served is None or not served.keystore:
         return
     with ended_by_interrupt(), uncollected():
-        from minilog_broker.server.ingress.server_credentials import ServerFiles  # loads gRPC
+        from minilog_broker.server.ingress.transport.server_credentials import ServerFiles  # loads gRPC
 
     ServerFiles(served.keystore, "", (served.keystore_setting, "")).context()
 

@@ -104,7 +104,7 @@ def _give_way() -> None:
 def _server_context(keystore: pathlib.Path) -> ssl.SSLContext:
     """A TLS context. Each new connection shows the certificate that the file has at that time. Raises InvalidConfig."""
     with ended_by_interrupt(), uncollected():
-        from minilog_broker.server.ingress.server_credentials import ServerFiles
+        from minilog_broker.server.ingress.transport.server_credentials import ServerFiles
 
     files = ServerFiles(str(keystore), "", (_KEYSTORE, ""))
     context = files.context()

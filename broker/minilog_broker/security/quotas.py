@@ -4,7 +4,7 @@ Each quota is a bucket of tokens:
 
 - The bucket holds the tokens of WINDOW_S seconds, so that a burst of that size passes at once.
 - A charge takes tokens, also below zero: one request may be larger than the bucket.
-- Nothing more passes until the bucket is at zero again (server/ingress/throttle.py). A debt stays whole, however long
+- Nothing more passes until the bucket is at zero again (ingress/rules/throttle.py). A debt stays whole, however long
   that takes.
 
 Kafka serves a request above its quota, and delays the answer. Here the next request waits before it is served. So a

@@ -55,7 +55,7 @@ from minilog_broker.server.disk.reader_threads import DATA_READERS
 from minilog_broker.server.health import BrokerCondition
 from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.listening import Listening
-from minilog_broker.server.ingress.port import PortParts
+from minilog_broker.server.ingress.transport.port import PortParts
 from minilog_broker.server.metrics.broker_parts import BrokerParts
 from minilog_broker.server.observing import console_of, observer_of, open_http
 from minilog_broker.server.reconfiguring import subscribe_parts

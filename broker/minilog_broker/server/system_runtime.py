@@ -17,11 +17,11 @@ from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.clients.channels import create_server, open_channel
 from minilog_broker.server.disk.disk_thread import Disk, DiskThread
 from minilog_broker.server.disk.reader_threads import Readers, ReaderThreads
-from minilog_broker.server.ingress.connection_guard import ConnectionGuard, Looked, ResidentMemory
-from minilog_broker.server.ingress.connections import ConnectionLimits
-from minilog_broker.server.ingress.server_credentials import ServerFiles
-from minilog_broker.server.ingress.stream_listener import StreamListener
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.traffic import Flow
+from minilog_broker.server.ingress.transport.connection_guard import ConnectionGuard, Looked, ResidentMemory
+from minilog_broker.server.ingress.transport.connections import ConnectionLimits
+from minilog_broker.server.ingress.transport.server_credentials import ServerFiles
+from minilog_broker.server.ingress.transport.stream_listener import StreamListener
 from minilog_broker.server.runtime.broker_runtime import Guard, StreamPort
 from minilog_broker.server.runtime.descriptors import Descriptors, raise_limit
 from minilog_broker.server.runtime.logging import configure_logging

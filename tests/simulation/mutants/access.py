@@ -18,9 +18,9 @@ from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.table import ROWS, AllOf, Asked
 from minilog_broker.server.ingress.broker_access import BrokerAccess
-from minilog_broker.server.ingress.client_gate import ClientGate
-from minilog_broker.server.ingress.client_stream import ClientStream
-from minilog_broker.server.ingress.throttle import Throttle
+from minilog_broker.server.ingress.rules.client_gate import ClientGate
+from minilog_broker.server.ingress.rules.client_stream import ClientStream
+from minilog_broker.server.ingress.rules.throttle import Throttle
 from minilog_broker.server.services import security_service
 from tests.rules import Patches
 

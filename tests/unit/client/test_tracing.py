@@ -28,9 +28,9 @@ from minilog.tracing.providers import provider_of
 from minilog.tracing.spans import MOST_OPEN, OpenTelemetryTracing
 from minilog.v1 import common_pb2, data_pb2
 from minilog_broker.server.access.caller import Everybody
-from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.client_stream import ClientStream
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.budget import Budget
+from minilog_broker.server.ingress.rules.client_stream import ClientStream
+from minilog_broker.server.ingress.rules.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
 from tests.unit.wires import connection, joined
 

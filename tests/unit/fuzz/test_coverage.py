@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 import tests.unit.fuzz
 from minilog.v1 import authentication_pb2, data_pb2, metadata_pb2, peer_pb2
-from minilog_broker.server.ingress.admission import methods
+from minilog_broker.server.ingress.rules.admission import methods
 from tests.unit.fuzz import test_controller_core, test_coordinator_cores
 
 PROTO = pathlib.Path(__file__).parents[3] / "proto"

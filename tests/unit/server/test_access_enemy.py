@@ -33,8 +33,8 @@ from minilog_broker.server.access.caller import NO_RULES, Caller
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.sessions import Sessions
-from minilog_broker.server.ingress.client_gate import ClientGate
-from minilog_broker.server.ingress.gate import PeerGate
+from minilog_broker.server.ingress.rules.client_gate import ClientGate
+from minilog_broker.server.ingress.rules.gate import PeerGate
 from minilog_broker.server.services.authentication_service import AuthenticationService
 from tests.rules import proves
 from tests.unit.server.surroundings import rules_of_now

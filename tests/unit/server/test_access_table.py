@@ -11,7 +11,7 @@ from minilog_broker.coordinators.queues.settings import DEAD_LETTER_TOPIC
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.refusals import ById
 from minilog_broker.server.access.table import ROWS, AllOf, Asked, OfPeers
-from minilog_broker.server.ingress.admission import methods
+from minilog_broker.server.ingress.rules.admission import methods
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].methods
 PATHS = {f"/{each.containing_service.full_name}/{each.name}" for each in (*methods(), *HEALTH)}

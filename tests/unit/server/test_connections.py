@@ -8,9 +8,10 @@ import socket
 from dataclasses import replace
 from typing import TypedDict
 
-from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.connection_guard import ConnectionGuard, pause_s
-from minilog_broker.server.ingress.connections import (
+from minilog_broker.server.ingress.rules.budget import Budget
+from minilog_broker.server.ingress.rules.traffic import Flow, Traffic
+from minilog_broker.server.ingress.transport.connection_guard import ConnectionGuard, pause_s
+from minilog_broker.server.ingress.transport.connections import (
     LITTLE_BYTES,
     LONG_MESSAGE_S,
     STALLED_MS,
@@ -20,7 +21,6 @@ from minilog_broker.server.ingress.connections import (
     half_received,
     to_cut,
 )
-from minilog_broker.server.ingress.traffic import Flow, Traffic
 from minilog_broker.server.runtime.turns import Turns
 from tests.rules import proves
 from tests.world.loop import VirtualLoop

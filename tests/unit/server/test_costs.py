@@ -21,10 +21,10 @@ from minilog_broker.security.access import Operation
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.security.quotas import WINDOW_S
 from minilog_broker.server.access.costs import cost_of
-from minilog_broker.server.ingress.admission import Admission
-from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.counted_server import CountedServer
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.admission import Admission
+from minilog_broker.server.ingress.rules.budget import Budget
+from minilog_broker.server.ingress.rules.traffic import Flow
+from minilog_broker.server.ingress.transport.counted_server import CountedServer
 from minilog_broker.server.runtime.observer import UNOBSERVED
 from minilog_broker.server.runtime.turns import Turns
 from tests.unit.server.test_gate import Call, World, allows

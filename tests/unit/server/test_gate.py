@@ -23,10 +23,10 @@ from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.sessions import MOST_OF_ONE_USER, MOST_SESSIONS, SESSION_BYTES, Sessions
 from minilog_broker.server.broker_options import BrokerOptions, VoterAddress
 from minilog_broker.server.config_layers import load_config
-from minilog_broker.server.ingress.arrival import arrival_of
 from minilog_broker.server.ingress.broker_access import BrokerAccess
-from minilog_broker.server.ingress.client_gate import ClientGate
-from minilog_broker.server.ingress.gate import OpenGate, PeerGate
+from minilog_broker.server.ingress.rules.arrival import arrival_of
+from minilog_broker.server.ingress.rules.client_gate import ClientGate
+from minilog_broker.server.ingress.rules.gate import OpenGate, PeerGate
 from tests.rules import proves
 from tests.unit.server.surroundings import rules_of_now
 

@@ -29,9 +29,9 @@ from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import BROKER, Principal
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.table import ROWS, OfPeers
-from minilog_broker.server.ingress.admission import methods
-from minilog_broker.server.ingress.arrival import arrival_of
-from minilog_broker.server.ingress.gate import MAX_DETAILS_CHARACTERS, PeerGate, details_of
+from minilog_broker.server.ingress.rules.admission import methods
+from minilog_broker.server.ingress.rules.arrival import arrival_of
+from minilog_broker.server.ingress.rules.gate import MAX_DETAILS_CHARACTERS, PeerGate, details_of
 from minilog_broker.server.services.access_checks import DataAccess, TopicsAsked, check_may_write
 from minilog_broker.server.services.metadata_service import protocol_refusal
 from tests.unit.server.test_gate import ALICE, HOST, VOTE, Call, World, allows

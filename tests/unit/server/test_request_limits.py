@@ -17,9 +17,9 @@ from minilog.limits import (
     MAX_SELECTION_TERMS,
 )
 from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadata_pb2, typed_pb2
-from minilog_broker.server.ingress.admission import methods
-from minilog_broker.server.ingress.request_limits import MAX_REQUEST_BYTES, CountLimit, RequestLimits, limits_of
-from minilog_broker.server.ingress.wire_fields import Shape, has_more_fields
+from minilog_broker.server.ingress.rules.admission import methods
+from minilog_broker.server.ingress.rules.request_limits import MAX_REQUEST_BYTES, CountLimit, RequestLimits, limits_of
+from minilog_broker.server.ingress.rules.wire_fields import Shape, has_more_fields
 from tests.rules import proves
 
 pytestmark = proves("SE.19")

@@ -18,8 +18,8 @@ from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.sessions import Sessions
-from minilog_broker.server.ingress.arrival import arrival_of
-from minilog_broker.server.ingress.client_gate import ClientGate
+from minilog_broker.server.ingress.rules.arrival import arrival_of
+from minilog_broker.server.ingress.rules.client_gate import ClientGate
 from minilog_broker.server.metrics.broker_state import of_rules
 from minilog_broker.server.services.authentication_service import AuthenticationService
 from tests.rules import proves

@@ -15,13 +15,13 @@ from minilog.stream_messages import FETCH, HEARTBEAT, PRODUCE, StreamMessage
 from minilog.v1 import common_pb2, data_pb2, stream_pb2
 from minilog.versions import PROTOCOL
 from minilog_broker.security.access import Operation
-from minilog_broker.server.ingress.admission import Admission
-from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.client_stream import ClientStream
-from minilog_broker.server.ingress.gate import Gate, OpenGate
-from minilog_broker.server.ingress.stream_connections import StreamConnections
-from minilog_broker.server.ingress.stream_server import HELLO_S, LINGER_S, StreamServer
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.admission import Admission
+from minilog_broker.server.ingress.rules.budget import Budget
+from minilog_broker.server.ingress.rules.client_stream import ClientStream
+from minilog_broker.server.ingress.rules.gate import Gate, OpenGate
+from minilog_broker.server.ingress.rules.traffic import Flow
+from minilog_broker.server.ingress.transport.stream_connections import StreamConnections
+from minilog_broker.server.ingress.transport.stream_server import HELLO_S, LINGER_S, StreamServer
 from minilog_broker.server.runtime.observer import UNOBSERVED
 from minilog_broker.server.runtime.turns import Turns
 from tests.unit.server.test_gate import World, allows

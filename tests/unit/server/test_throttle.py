@@ -18,10 +18,10 @@ from minilog_broker.security.principal import ANONYMOUS, USER, Principal
 from minilog_broker.security.quotas import WINDOW_S, Quotas
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.policy import Policy
-from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.client_stream import ClientStream
-from minilog_broker.server.ingress.throttle import MAX_DELAY_S, MOST_WAITING, Throttle
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.budget import Budget
+from minilog_broker.server.ingress.rules.client_stream import ClientStream
+from minilog_broker.server.ingress.rules.throttle import MAX_DELAY_S, MOST_WAITING, Throttle
+from minilog_broker.server.ingress.rules.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
 from tests.world.loop import play
 

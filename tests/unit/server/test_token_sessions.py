@@ -41,7 +41,7 @@ from minilog_broker.server.access.caller import Caller, Proof
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.sessions import Session, Sessions
-from minilog_broker.server.ingress.client_gate import ClientGate, SessionCaller
+from minilog_broker.server.ingress.rules.client_gate import ClientGate, SessionCaller
 from minilog_broker.server.services.security_service import SecurityService, answer_told
 from tests.rules import proves
 from tests.unit.server.surroundings import rules_of_now

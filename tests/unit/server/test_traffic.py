@@ -14,9 +14,9 @@ from minilog.security.quota_keys import CONNECTIONS
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.server.access.caller import Caller, Everybody
 from minilog_broker.server.access.costs import Cost
-from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.client_stream import LARGE_BYTES, ClientStream
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.budget import Budget
+from minilog_broker.server.ingress.rules.client_stream import LARGE_BYTES, ClientStream
+from minilog_broker.server.ingress.rules.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
 
 READERS = 20

@@ -1,7 +1,7 @@
 """The caller of a call. Unary calls of services get it in the place of gRPC's context, and streams have it as `caller`.
 
 A caller remembers its allowed questions. After a change of rules all of them are asked again. A stream whose caller has
-lost a right ends (ingress/gate.py).
+lost a right ends (ingress/rules/gate.py).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from minilog_broker.version import CLIENT_VERSION
 
 FRAME_OVERHEAD_BYTES = 2 << 20  # the bytes of a message beside its largest batch
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
-MAX_CALL_BYTES = 5 << 20  # of one request: a little above ingress/request_limits.py, which has the better error
+MAX_CALL_BYTES = 5 << 20  # of one request: a little above ingress/rules/request_limits.py, which has the better error
 PEER_WINDOW_BYTES = 64 << 20  # messages of a leader that are not taken yet: credits bound them
 MAX_STREAMS = 100  # calls on one connection at a time: the least that RFC 9113 advises
 MAX_HEADERS_BYTES = 8 << 10  # of one call, unpacked: a session and a trace have less than 1 KiB

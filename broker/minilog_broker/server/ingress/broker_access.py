@@ -37,10 +37,10 @@ from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.client_listeners import ClientListener, file_settings
 from minilog_broker.server.config import BrokerConfig
-from minilog_broker.server.ingress.client_gate import ClientGate
-from minilog_broker.server.ingress.gate import OpenGate, PeerGate
-from minilog_broker.server.ingress.port import Listener, Service
-from minilog_broker.server.ingress.server_credentials import ServerFiles
+from minilog_broker.server.ingress.rules.client_gate import ClientGate
+from minilog_broker.server.ingress.rules.gate import OpenGate, PeerGate
+from minilog_broker.server.ingress.transport.port import Listener, Service
+from minilog_broker.server.ingress.transport.server_credentials import ServerFiles
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services.authentication_service import AuthenticationService
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from minilog_broker.server.ingress.broker_access import BrokerAccess
-from minilog_broker.server.ingress.port import PortParts, Service
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.traffic import Flow
+from minilog_broker.server.ingress.transport.port import PortParts, Service
 
 
 @dataclass(frozen=True, slots=True)

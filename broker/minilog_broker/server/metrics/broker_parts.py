@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.ingress.broker_access import BrokerAccess
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.shells.cleaner import Cleaner
 from minilog_broker.server.shells.controller_shell import ControllerShell

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from minilog.net.stream_connection import StreamConnection
     from minilog_broker.server.disk.disk_thread import Disk
     from minilog_broker.server.disk.reader_threads import Readers
-    from minilog_broker.server.ingress.connection_guard import Looked
-    from minilog_broker.server.ingress.connections import ConnectionLimits
-    from minilog_broker.server.ingress.server_credentials import ServerFiles
-    from minilog_broker.server.ingress.traffic import Flow
+    from minilog_broker.server.ingress.rules.traffic import Flow
+    from minilog_broker.server.ingress.transport.connection_guard import Looked
+    from minilog_broker.server.ingress.transport.connections import ConnectionLimits
+    from minilog_broker.server.ingress.transport.server_credentials import ServerFiles
     from minilog_broker.server.runtime.descriptors import Descriptors
     from minilog_broker.storage.files import FileSystem
 

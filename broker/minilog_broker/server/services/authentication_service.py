@@ -27,7 +27,7 @@ from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.runtime.timer import now_ms
 
 if TYPE_CHECKING:
-    from minilog_broker.server.ingress.client_stream import ClientStream
+    from minilog_broker.server.ingress.rules.client_stream import ClientStream
 
 EXCHANGE_S = 5.0  # the limit of an exchange with a place, and of the wait for a place
 _REFUSED = "authentication failed: see the user's name and password, or the token"

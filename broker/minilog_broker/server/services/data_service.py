@@ -35,7 +35,7 @@ from minilog_broker.server.services.fetch_parts import parts_of_request
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 
 if TYPE_CHECKING:
-    from minilog_broker.server.ingress.client_stream import ClientStream
+    from minilog_broker.server.ingress.rules.client_stream import ClientStream
 
 _Message = TypeVar("_Message")
 ACKS = (0, 1, -1)

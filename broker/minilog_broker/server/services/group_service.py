@@ -35,7 +35,7 @@ from minilog_broker.server.shells.coordinators import Coordinators
 from minilog_broker.server.shells.member_stream import MemberStream, StreamOver
 
 if TYPE_CHECKING:
-    from minilog_broker.server.ingress.client_stream import ClientStream
+    from minilog_broker.server.ingress.rules.client_stream import ClientStream
 
 _Request = TypeVar("_Request", bound=GroupsRequest)
 

@@ -16,7 +16,7 @@ from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.sessions import Session, Sessions
 from minilog_broker.server.access.table import ROWS, OfPeers, OpenToAll
-from minilog_broker.server.ingress.arrival import Arrival
+from minilog_broker.server.ingress.rules.arrival import Arrival
 from minilog_broker.server.runtime.timer import now_ms
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from minilog.net.stream_connection import StreamConnection
-from minilog_broker.server.ingress.connections import LITTLE_BYTES, Connection
-from minilog_broker.server.ingress.stream_server import StreamServer
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.traffic import Flow
+from minilog_broker.server.ingress.transport.connections import LITTLE_BYTES, Connection
+from minilog_broker.server.ingress.transport.stream_server import StreamServer
 
 
 class StreamConnections:

@@ -25,7 +25,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from minilog_broker.server.ingress.traffic import Flow, Traffic
+from minilog_broker.server.ingress.rules.traffic import Flow, Traffic
 
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
 _SILENT_AT, _COUNTS_AT, _INFO_BYTES = 52, 120, 136  # tcpi_last_data_recv; tcpi_bytes_acked, tcpi_bytes_received

@@ -20,15 +20,15 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.security.audit import Audit
 from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.config import BrokerConfig
-from minilog_broker.server.ingress.admission import Admission
-from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.connections import ConnectionLimits, Connections
-from minilog_broker.server.ingress.counted_server import CountedServer
-from minilog_broker.server.ingress.gate import Gate
-from minilog_broker.server.ingress.server_credentials import ServerFiles
-from minilog_broker.server.ingress.stream_connections import StreamConnections
-from minilog_broker.server.ingress.stream_server import StreamServer
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.admission import Admission
+from minilog_broker.server.ingress.rules.budget import Budget
+from minilog_broker.server.ingress.rules.gate import Gate
+from minilog_broker.server.ingress.rules.traffic import Flow
+from minilog_broker.server.ingress.transport.connections import ConnectionLimits, Connections
+from minilog_broker.server.ingress.transport.counted_server import CountedServer
+from minilog_broker.server.ingress.transport.server_credentials import ServerFiles
+from minilog_broker.server.ingress.transport.stream_connections import StreamConnections
+from minilog_broker.server.ingress.transport.stream_server import StreamServer
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime, StreamPort
 from minilog_broker.server.runtime.descriptors import Descriptors
 from minilog_broker.server.runtime.observer import Observer

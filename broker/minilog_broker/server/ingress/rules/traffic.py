@@ -16,8 +16,8 @@ from minilog.errors import ResourceExhausted
 from minilog.security.quota_keys import CONNECTIONS
 from minilog_broker.security.principal import Principal
 from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.throttle import Throttle
+from minilog_broker.server.ingress.rules.budget import Budget
+from minilog_broker.server.ingress.rules.throttle import Throttle
 from minilog_broker.server.runtime.turns import Turns
 
 _OF_ONE_LINE = 8  # one line of a quota may hold this part of the budget of requests: others have the rest

@@ -41,11 +41,11 @@ from minilog.versions import PROTOCOL, check_protocol, range_from_wire
 from minilog_broker.security.audit import Audit, refused_call
 from minilog_broker.security.principal import ANONYMOUS
 from minilog_broker.server.clients.channels import MAX_FRAME_BYTES
-from minilog_broker.server.ingress.admitting import admitted, checked_parse
-from minilog_broker.server.ingress.arrival import Arrival, arrival_on
-from minilog_broker.server.ingress.client_stream import PEER_SERVICES, BrokerStream, ClientStream, Parse
-from minilog_broker.server.ingress.gate import Gate
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.admitting import admitted, checked_parse
+from minilog_broker.server.ingress.rules.arrival import Arrival, arrival_on
+from minilog_broker.server.ingress.rules.client_stream import PEER_SERVICES, BrokerStream, ClientStream, Parse
+from minilog_broker.server.ingress.rules.gate import Gate
+from minilog_broker.server.ingress.rules.traffic import Flow
 from minilog_broker.server.runtime.observer import Observer
 from minilog_broker.version import CLIENT_VERSION
 

@@ -18,12 +18,12 @@ from minilog.tracing.interfaces import Tracing
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.costs import Cost
 from minilog_broker.server.access.table import ROWS
-from minilog_broker.server.ingress.admitting import admitted, checked_parse
-from minilog_broker.server.ingress.arrival import arrival_of
-from minilog_broker.server.ingress.client_stream import PEER_SERVICES, BrokerStream, ClientStream, Parse
-from minilog_broker.server.ingress.gate import Gate, details_of, status_of
-from minilog_broker.server.ingress.throttle import MAX_DELAY_S
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.admitting import admitted, checked_parse
+from minilog_broker.server.ingress.rules.arrival import arrival_of
+from minilog_broker.server.ingress.rules.client_stream import PEER_SERVICES, BrokerStream, ClientStream, Parse
+from minilog_broker.server.ingress.rules.gate import Gate, details_of, status_of
+from minilog_broker.server.ingress.rules.throttle import MAX_DELAY_S
+from minilog_broker.server.ingress.rules.traffic import Flow
 from minilog_broker.server.runtime.observer import Observer
 
 _OWN_SERVICES = "/minilog."  # not health, which watchers ask for each second

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from minilog.addresses import Address
 from minilog.net.runtime import give_up_when_dead
 from minilog.net.stream_connection import StreamConnection
-from minilog_broker.server.ingress.server_credentials import ServerFiles
+from minilog_broker.server.ingress.transport.server_credentials import ServerFiles
 from minilog_broker.storage.open_files import OUT_OF_FILES
 
 _BACKLOG = 128  # connections that the kernel holds until they are accepted

@@ -23,8 +23,8 @@ from minilog.v1 import (
     queue_pb2,
     security_pb2,
 )
-from minilog_broker.server.ingress.client_stream import LARGE_BYTES, PEER_SERVICES, Parse
-from minilog_broker.server.ingress.request_limits import all_limits
+from minilog_broker.server.ingress.rules.client_stream import LARGE_BYTES, PEER_SERVICES, Parse
+from minilog_broker.server.ingress.rules.request_limits import all_limits
 from minilog_broker.server.runtime.turns import Turns
 
 _FILES = (admin_pb2, authentication_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, queue_pb2, security_pb2)

@@ -32,7 +32,7 @@ from minilog_broker.security.audit import Audit, refused_call
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
 from minilog_broker.server.access.table import ALSO_OF_BROKERS, ROWS, OfPeers, OpenToAll
-from minilog_broker.server.ingress.arrival import Arrival
+from minilog_broker.server.ingress.rules.arrival import Arrival
 
 MAX_DETAILS_CHARACTERS = 1_000
 

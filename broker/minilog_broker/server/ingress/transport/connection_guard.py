@@ -17,8 +17,8 @@ from typing import Protocol
 import structlog
 
 from minilog_broker.failure import CommandFailed
-from minilog_broker.server.ingress.connections import Connection, ConnectionLimits, Cut, to_cut
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.traffic import Flow
+from minilog_broker.server.ingress.transport.connections import Connection, ConnectionLimits, Cut, to_cut
 from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
 from minilog_broker.storage.open_files import OUT_OF_FILES
 

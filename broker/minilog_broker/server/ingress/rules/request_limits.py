@@ -27,7 +27,7 @@ from minilog.typed.schema.topic_schema import MAX_FIELDS
 from minilog_broker.coordinators.transactions.enlisting import MAX_PRODUCERS, MAX_REGISTRATIONS
 from minilog_broker.replication.leader.list_offsets import MAX_SIZES
 from minilog_broker.replication.leader.transaction_markers import MAX_MARKERS
-from minilog_broker.server.ingress.wire_fields import Shape, has_more_fields
+from minilog_broker.server.ingress.rules.wire_fields import Shape, has_more_fields
 from minilog_broker.server.listener_texts import MOST_LISTENERS
 
 MAX_REQUEST_BYTES = 4 << 20  # without record batches: more than any request within its counts has

@@ -14,7 +14,7 @@ from minilog.security.quota_keys import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, 
 from minilog.stream_messages import FETCH, MEMBER, PRODUCE
 from minilog.tracing.interfaces import StreamSpans
 from minilog_broker.server.access.caller import Caller, has_quotas
-from minilog_broker.server.ingress.traffic import Flow, Traffic
+from minilog_broker.server.ingress.rules.traffic import Flow, Traffic
 from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver
 from minilog_broker.server.runtime.turns import Turns
 
@@ -24,7 +24,7 @@ _FREE_BYTES = 4 << 10  # of a member's message: heartbeats and most subscription
 _COPIES = 2  # copies of a message in a write: the serialized one, and the carrier's
 LARGE_BYTES = 2 << 20  # composing or parsing this holds the loop for some milliseconds; a message has up to 4 MiB
 Parse: TypeAlias = Callable[[Buffer], Awaitable[Any]]
-"""Makes a request of its bytes (ingress/admission.py). Raises InvalidArgument, CorruptMessage."""
+"""Makes a request of its bytes (ingress/rules/admission.py). Raises InvalidArgument, CorruptMessage."""
 
 
 class Carrier(Protocol):

@@ -10,11 +10,11 @@ from minilog.security.quota_keys import REQUEST_RATE
 from minilog.stream_messages import StreamMessage
 from minilog_broker.security.principal import ANONYMOUS
 from minilog_broker.server.access.caller import Caller, has_quotas
-from minilog_broker.server.ingress.arrival import Arrival
-from minilog_broker.server.ingress.client_stream import Parse
-from minilog_broker.server.ingress.gate import Gate
-from minilog_broker.server.ingress.throttle import MAX_DELAY_S
-from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.ingress.rules.arrival import Arrival
+from minilog_broker.server.ingress.rules.client_stream import Parse
+from minilog_broker.server.ingress.rules.gate import Gate
+from minilog_broker.server.ingress.rules.throttle import MAX_DELAY_S
+from minilog_broker.server.ingress.rules.traffic import Flow
 
 MAX_STRANGERS_BYTES = 64 << 10  # of one message from a client that has not logged in
 

@@ -1,0 +1,1 @@
+"""What carries calls and streams: ports, connections and their guard, TLS."""
