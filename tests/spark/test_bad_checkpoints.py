@@ -150,6 +150,7 @@ def ends_with(query: StreamingQuery) -> str:
 
 
 @proves("SPX.6")
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("folder", "message"),
     [

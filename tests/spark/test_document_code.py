@@ -30,6 +30,13 @@ TYPED = "carrier string NOT NULL, flight int, delay int, distance double, schedu
 FOLDERS = ("/tmp/", "/data/", "/etc/minilog/")
 ENDS = {"while True:": "for _ in range(5):"}
 
+SPARK_PAGES = (
+    "docs/guides/spark.md",
+    "docs/guides/spark-reading.md",
+    "docs/guides/spark-writing.md",
+    "docs/guides/spark-operating.md",
+)
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -220,8 +227,8 @@ def test_spark(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
     }
     changes = {'spark, "flights", columns': 'spark, "typed-flights", columns'}
     ran = []
-    for page in ("spark", "spark-reading", "spark-writing", "spark-operating"):
-        for block in reader.runs(f"docs/guides/{page}.md", changes):
+    for page in SPARK_PAGES:
+        for block in reader.runs(page, changes):
             for beginning, step in then.items():
                 if beginning in block.code:
                     step()

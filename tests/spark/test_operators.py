@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -36,6 +37,7 @@ def forget_last_commit(checkpoint: pathlib.Path) -> None:
     (commits / f".{last.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.long
 @proves("SPG.4")
 def test_a_union_of_two_topics_is_written_once_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
     one, other, sink = kit.topic(), kit.topic(), kit.topic(partitions=2)
@@ -52,6 +54,7 @@ def test_a_union_of_two_topics_is_written_once_over_a_restart(kit: Kit, tmp_path
     assert values(kit.read(subscribe=sink)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
 
 
+@pytest.mark.long
 @proves("SPG.5")
 def test_a_self_join_reads_each_record_once_on_either_side(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic(partitions=2)
@@ -70,6 +73,7 @@ def test_a_self_join_reads_each_record_once_on_either_side(kit: Kit, tmp_path: p
     assert sorted(found) == sorted(["a+a"] * 4 + ["b+b", "c+c", "d+d", "e+e"])
 
 
+@pytest.mark.long
 @proves("SPG.6")
 def test_a_stream_stream_join_finds_its_pairs_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
     asked, answered, sink = kit.topic(), kit.topic(), kit.topic()
@@ -118,6 +122,7 @@ def test_the_state_of_a_batch_that_is_replayed_after_its_commit_is_kept(kit: Kit
     assert values(kit.read(subscribe=sink)) == sorted(["first", *words])
 
 
+@pytest.mark.long
 @proves("SPG.7")
 def test_duplicates_are_dropped_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
     source, sink = kit.topic(partitions=2), kit.topic()
