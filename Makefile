@@ -67,8 +67,7 @@ test-simulation: setup
 	$(PYTEST) -n 2 $(JUNIT)/simulation.xml tests/simulation
 
 test-integration: setup
-	$(PYTEST) -n 4 --dist loadfile $(JUNIT)/integration.xml -m "not long and not quiet" tests/integration
-	$(PYTEST) $(JUNIT)/quiet.xml -m "quiet and not long" tests/integration
+	$(PYTEST) -n 4 --dist loadfile $(JUNIT)/integration.xml tests/integration
 
 test-spark: java setup
 	$(PYTEST) -n 3 --dist loadfile $(JUNIT)/spark.xml tests/spark

@@ -24,9 +24,9 @@ PAGE = (ROOT / "docs/internals/durations").with_suffix(".md")
 JUNIT = ROOT / "artifacts/junit"
 STEPS = ROOT / "artifacts/steps.tsv"
 
-WORKERS = {"unit": 2, "simulation": 2, "integration": 4, "quiet": 1, "spark": 3, "lowest": 1}
+WORKERS = {"unit": 2, "simulation": 2, "integration": 4, "spark": 3, "lowest": 1}
 """The parts of the suite, and in how many processes pytest runs each of them (Makefile)."""
-PARTS_OF_TEST = ("unit", "simulation", "integration", "quiet", "spark")
+PARTS_OF_TEST = ("unit", "simulation", "integration", "spark")
 """What `make test` runs."""
 STEP = "step"
 """The part of what is no test: a step of `.ci/run`."""
