@@ -80,6 +80,7 @@ def test_a_controller_that_wakes_and_fences_others_is_found() -> None:
     assert result.failure.startswith("V20: b1 fences b1")
 
 
+@pytest.mark.dear("it runs whole clusters")
 @pytest.mark.parametrize(
     "mutant",
     ["7 a follower joins without a session", "V19 who is not heard is put out and taken in for ever"],

@@ -26,6 +26,7 @@ PINNED = [
 ]
 
 
+@pytest.mark.dear("it runs whole clusters")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PINNED)
 def test_a_wrong_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,7 @@ async def coordinator_dies(scene: Scene) -> None:
     assert workers.ended == 3
 
 
+@pytest.mark.dear("it runs whole clusters")
 def test_workers_go_on_when_their_coordinator_dies() -> None:
     play(coordinator_dies, plan())
 

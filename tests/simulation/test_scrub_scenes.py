@@ -206,6 +206,7 @@ def test_two_of_two_ask_the_operator() -> None:
     play(two_of_two, plan(2))
 
 
+@pytest.mark.dear("it runs whole clusters")
 @pytest.mark.parametrize(
     ("story", "replicas", "wrong"),
     [
@@ -222,6 +223,7 @@ def test_a_wrong_rule_is_seen(story: Story, replicas: int, wrong: Patching) -> N
         play(story, plan(replicas), wrong)
 
 
+@pytest.mark.dear("it runs whole clusters")
 def test_a_round_that_follows_the_writer_is_seen() -> None:
     with pytest.raises(AssertionError, match=r"AssertionError|TimeoutError"):
         play(other_follower, slower_than_the_writer(plan()), scrubbing.the_end_moves_on)

@@ -22,6 +22,7 @@ SEEDS = (12001, 12003, 1910212)
 THEMED_SEED = 80  # a light one
 
 
+@pytest.mark.dear("it runs whole clusters")
 @pytest.mark.timeout(300)
 def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # of the processes that run them
@@ -33,6 +34,7 @@ def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.
     assert sum(result.reads for result in results) > 1_000
 
 
+@pytest.mark.dear("it runs whole clusters")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("theme", [theme for theme in DRAWN if theme != "users"])
 def test_each_kind_of_trouble_comes_right(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +45,7 @@ def test_each_kind_of_trouble_comes_right(theme: str, monkeypatch: pytest.Monkey
     assert result.failure is None
 
 
+@pytest.mark.dear("it runs whole clusters")
 @pytest.mark.timeout(300)
 def test_a_seed_with_users_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends many streams at once ends them in their order, whatever their addresses in memory are."""

@@ -79,7 +79,7 @@ class Schemas:
             raise Violation("typed", f"version {schema.version} of a schema is committed behind version {len(before)}")
         known = self._set_aside(record.topic_id, schema)
         if before:
-            known |= _ids(before[-1], before[self._latest[record.topic_id] - 1])
+            known |= _ids(before[self._latest[record.topic_id] - 1])
         given = self._given.get(record.topic_id, 0)
         again = sorted({each.id for each in schema.fields if each.id <= given} - known)
         if again or schema.last_field_id < given:

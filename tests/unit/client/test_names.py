@@ -51,6 +51,7 @@ def found_by_mypy(program: str, folder: pathlib.Path) -> list[str]:
     return [line for line in ended.stdout.splitlines() if ": error:" in line]
 
 
+@pytest.mark.dear("it runs mypy")
 def test_a_type_checker_finds_each_wrong_name_and_takes_each_right_one(tmp_path: pathlib.Path) -> None:
     found = "\n".join(found_by_mypy(WRONG, tmp_path))
     assert [name for name in ("Prodcer", "Consumr", "TimeOut", "sacn", "Produser") if f'"{name}"' not in found] == []

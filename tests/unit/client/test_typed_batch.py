@@ -137,6 +137,7 @@ def same_place(stored: BatchHeader, cut: BatchHeader) -> None:
         assert getattr(stored, name) == getattr(cut, name), name
 
 
+@pytest.mark.dear("it tries many drawn batches")
 @settings(max_examples=250)
 @given(columns(types()), st.integers(0, 2**32), st.integers(0, 5), st.sampled_from(CODECS), st.booleans())
 def test_what_is_read_is_what_was_written(

@@ -97,6 +97,7 @@ def test_whoever_takes_over_finds_what_was_committed(steps: list[dict[str, int |
         assert log.table(committed).committed() == table.committed()
 
 
+@pytest.mark.dear("it commits many offsets")
 @given(st.lists(DECISIONS, min_size=100, max_size=200))
 def test_the_log_stays_short(decisions: list[dict[str, int | None]]) -> None:
     log = ListLog()

@@ -124,6 +124,7 @@ def turns(world: Queueing, ms: float = 0.0) -> list[int]:
     return costs
 
 
+@pytest.mark.dear("it counts each step of the interpreter")
 def test_a_search_in_many_partitions_takes_turns_and_finds_the_one_record() -> None:
     world, partitions, each = Queueing(), 14, 2_000
     world.counts[ORDERS] = partitions

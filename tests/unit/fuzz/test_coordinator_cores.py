@@ -293,6 +293,7 @@ def test_queues(kind: type[Message]) -> None:
     answered_and_harmless()
 
 
+@pytest.mark.dear("it tries many drawn messages")
 @fuzzing(25)
 @given(st.lists(messages(coordinator_pb2.WriteMarkersRequest, PLAUSIBLE), min_size=1, max_size=4))
 def test_markers_for_a_partition_of_a_topic(requests: list[coordinator_pb2.WriteMarkersRequest]) -> None:

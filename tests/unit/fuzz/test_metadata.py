@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,6 +83,7 @@ def test_a_control_batch_of_anything_is_read_or_corrupt(payload: bytes) -> None:
                 continue
 
 
+@pytest.mark.dear("it tries many drawn messages")
 @fuzzing(300)
 @given(_records, messages(records_pb2.ControlRecord, PLAUSIBLE), messages(records_pb2.ControlRecord, PLAUSIBLE))
 def test_a_snapshot_of_any_records_is_an_image_or_corrupt(

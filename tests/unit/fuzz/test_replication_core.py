@@ -74,6 +74,7 @@ def judged(cluster: ReplicaCluster, judges: ReplicaJudges, *, honest: bool = Tru
     judges.check()
 
 
+@pytest.mark.dear("it tries many drawn messages")
 @fuzzing(60)
 @given(st.lists(messages(data_pb2.FetchRequest, PLAUSIBLE), min_size=1, max_size=4))
 def test_fetch_requests(requests: list[data_pb2.FetchRequest]) -> None:
@@ -95,6 +96,7 @@ def test_fetch_requests(requests: list[data_pb2.FetchRequest]) -> None:
     judged(cluster, judges)
 
 
+@pytest.mark.dear("it tries many drawn messages")
 @fuzzing(80)
 @given(
     st.lists(messages(peer_pb2.ReplicateRequest, PLAUSIBLE), min_size=1, max_size=4),

@@ -80,6 +80,7 @@ def test_a_wrong_rule_about_copies_that_are_cut_is_found(name: str) -> None:
     pytest.fail(f"{name}: {SEEDS_TO_KILL_A_MUTANT} histories did not find it")
 
 
+@pytest.mark.dear("it runs random histories")
 @pytest.mark.parametrize("kind", [{}, {"reads_anywhere": True}, {"rots": True}])
 def test_the_invariants_hold_where_all_that_is_sent_has_to_be_waited_for(kind: dict[str, bool]) -> None:
     for seed in range(COLD_SEEDS):

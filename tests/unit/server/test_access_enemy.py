@@ -176,6 +176,7 @@ class TestCallersThatRemember:
         authorizer[0] = Authorizer(self.rules("t"), ())
         assert not caller.rules_changed()
 
+    @pytest.mark.dear("it makes thousands of rules")
     def test_a_rule_that_changes_does_not_hold_the_loop(self) -> None:
         """100 streams of one connection, each with what one remembers at most: others have their turns in between."""
         authorizer = Authorizer(self.rules("t"), ())
