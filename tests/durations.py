@@ -1,7 +1,7 @@
 """How long each test runs, and what it starts: properties of its case in the junit file, for tools/durations.py.
 
-`call` has the seconds of the test without its fixtures, `dear` the reason of its mark. `cluster` and `jvm` count the
-brokers of its own and the Sparks that it or its fixtures start.
+`call` has the seconds of the test without its fixtures. `cluster` and `jvm` count the brokers of its own and the Sparks
+that it or its fixtures start.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ def pytest_runtest_makereport(
     """Give the numbers to the report that the junit file is made of."""
     if call.when == "call":
         item.user_properties.append(("call", f"{call.duration:.3f}"))
-        item.user_properties.extend(("dear", mark.args[0]) for mark in item.iter_markers("dear"))
     elif call.when == "teardown":
         item.user_properties.extend((kind, str(count)) for kind, count in (STARTS - item.stash[_BEFORE]).items())
     return (yield)

@@ -10,8 +10,10 @@ this table, and not by the clock of the machine that it runs on.
 
 from __future__ import annotations
 
+import ast
 import collections
 import csv
+import functools
 import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -31,6 +33,8 @@ PARTS_OF_TEST = ("unit", "simulation", "integration", "spark")
 STEP = "step"
 """The part of what is no test: a step of `.ci/run`."""
 KEPT_ABOVE_S = 1.0
+SPARK_REASON = "it runs jobs of Spark"
+"""Nearly each test of Spark takes more than 3 s, so none carries the mark."""
 DEAREST = 50
 
 
@@ -120,8 +124,25 @@ def _test(part: str, case: ElementTree.Element) -> Row:
         round(float(facts.get("call", 0)), 1),
         int(facts.get("cluster", 0)),
         int(facts.get("jvm", 0)),
-        facts.get("dear", ""),
+        SPARK_REASON if part in ("spark", "lowest") else _reason(module, case.get("name", "").partition("[")[0]),
     )
+
+
+@functools.cache
+def _reasons(module: str) -> dict[str, str]:
+    """The marks `dear` of a module, by the names of its tests."""
+    path = ROOT / module
+    found = {}
+    for node in ast.walk(ast.parse(path.read_text())) if path.exists() else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for mark in node.decorator_list:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.dear":
+                    found[node.name] = str(ast.literal_eval(mark.args[0]))
+    return found
+
+
+def _reason(module: str, test: str) -> str:
+    return _reasons(module).get(test, "")
 
 
 def _module(class_name: str) -> tuple[str, str]:

@@ -92,6 +92,7 @@ def test_a_log_with_a_flipped_bit_is_fetched_again_after_a_kill(scene: RoundScen
     assert re.search("damaged|corrupt", scene.cluster.said_in_this_life(broker_id))
 
 
+@pytest.mark.dear("it waits until a bad or full disk is noticed")
 @proves("SE.21")
 def test_a_log_that_rotted_under_a_clean_stop_is_found_by_its_first_reader_and_fetched_again(scene: RoundScene) -> None:
     """Nothing is looked at when it starts. The reader is told nothing: another leads, and has what was written."""

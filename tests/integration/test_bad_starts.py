@@ -102,6 +102,7 @@ def wait_until_it_runs(process: subprocess.Popen[str], verb: str, data: pathlib.
     assert process.stdout.readline()
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("verb", ["up", "broker", "produce", "consume"])
 def test_a_signal_at_any_moment_ends_it_cleanly(

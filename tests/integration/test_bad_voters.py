@@ -77,6 +77,7 @@ def registers(command: list[str]) -> None:
     assert broker.returncode == 0
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_brokers_that_are_started_with_other_voters_go_on_with_the_recorded_ones(tmp_path: pathlib.Path) -> None:
     with running_cluster(tmp_path) as other, Admin({"bootstrap.servers": other.bootstrap_servers}) as admin:
         registers(command_of(other, 9, tmp_path / "new", list_of(other, 1, 2, 4)))

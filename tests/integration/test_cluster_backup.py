@@ -5,6 +5,8 @@ from __future__ import annotations
 import pathlib
 import subprocess
 
+import pytest
+
 from minilog import Admin, NewTopic, Producer, TopicPartition
 from minilog.admin.security import QuotaAlteration
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
@@ -56,6 +58,7 @@ def furnish(cluster: Cluster) -> None:
     done(cluster, "topic", "schema", "evolve", "typed", "--add", "origin string")
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_backup_makes_another_cluster_the_same_but_for_data(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "metadata.json"
     with running_cluster(tmp_path / "first", brokers=1) as cluster:

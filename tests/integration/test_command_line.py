@@ -135,6 +135,7 @@ def test_the_cluster_is_described(cluster: Cluster) -> None:
     assert [(each["id"], each["state"]) for each in found["brokers"]] == [(number, "running") for number in (1, 2, 3)]
 
 
+@pytest.mark.dear("it waits for a time-out of the product")
 def test_nobody_there_is_one_line(tmp_path: pathlib.Path) -> None:
     (port,) = free_ports(1)
     ended = minilog(None, "topic", "list", "-b", f"127.0.0.1:{port}")
@@ -203,6 +204,7 @@ def test_several_topics_in_a_format(cluster: Cluster) -> None:
 _READY = re.compile(r"minilog is ready: bootstrap\.servers=(\S+)\n")
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_up_on_any_free_ports_resumes_with_other_ports(tmp_path: pathlib.Path) -> None:
     """The addresses of brokers are not stored on disk, also with three voters."""
     command = [*programs.MINILOG, "up", "--port", "0", "--data-dir", str(tmp_path)]
@@ -230,6 +232,7 @@ def two_ports_in_a_row() -> int:
     raise AssertionError("no two free ports in a row among twenty")
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 @pytest.mark.parametrize("stop_signal", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_up_stops_cleanly_and_resumes_on_the_same_directory(
     tmp_path: pathlib.Path, stop_signal: signal.Signals
@@ -248,6 +251,7 @@ def test_up_stops_cleanly_and_resumes_on_the_same_directory(
         assert minilog(None, "consume", "kept", "--exit-at-end", "-b", servers).stdout == "one\n"
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_second_up_leaves_the_running_clusters_files_alone(tmp_path: pathlib.Path) -> None:
     """Once: it was refused, and had overwritten and removed the pid files by then."""
     with up(tmp_path, two_ports_in_a_row()) as process:

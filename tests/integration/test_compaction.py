@@ -53,6 +53,7 @@ def records(config: dict[str, Any], topic: str) -> list[tuple[bytes | None, byte
     return found
 
 
+@pytest.mark.dear("it waits for a time-out of the product")
 def test_readers_get_the_newest_record_of_each_key_and_copies_are_equal(
     cluster: Cluster, config: dict[str, Any]
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_viewer_sees_what_its_rules_allow(secured: SecuredCluster, closed: Run
     assert "minilog acl add" in refused.text
 
 
+@pytest.mark.dear("it waits for the end of a session")
 @proves("CON.2")
 def test_a_right_that_is_lost_is_lost_in_a_session_that_goes_on(
     secured: SecuredCluster, closed: RunningConsole
@@ -101,6 +102,7 @@ def test_a_right_that_is_lost_is_lost_in_a_session_that_goes_on(
     assert ">open<" not in bob.get("/topics").text
 
 
+@pytest.mark.dear("it waits for the end of a session")
 @proves("CON.2")
 def test_a_user_that_is_deleted_is_logged_out(secured: SecuredCluster, closed: RunningConsole) -> None:
     carol = viewer(secured, closed, "carol", Operation.READ)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pathlib
 import time
 
+import pytest
+
 from minilog import Admin, NewTopic, Producer, TopicPartition
 from minilog.errors import MinilogError, TimedOut
 from tests.cluster import HOST, Cluster, broker_name, running_cluster
@@ -56,6 +58,7 @@ def wait_written(cluster: Cluster, at: TopicPartition, timeout_s: float = 20.0) 
     raise AssertionError(f"{at} takes no records again: {seen}")
 
 
+@pytest.mark.dear("it waits for the end of a session")
 def test_it_stops_at_the_end_of_its_session_under_unclean_election_and_goes_on_elsewhere(
     tmp_path: pathlib.Path,
 ) -> None:

@@ -144,12 +144,14 @@ async def dead_times() -> dict[str, tuple[float, float]]:
     return dict(zip(OPENERS, found, strict=True))
 
 
+@pytest.mark.dear("it waits for a time-out of the product")
 def test_a_call_on_a_dead_connection_is_given_up_and_the_next_one_has_another() -> None:
     for whose, (dead_s, anew_s) in asyncio.run(dead_times()).items():
         assert dead_s < GIVEN_UP_S + SLACK_S, f"a channel {whose}"
         assert anew_s < 1.0, f"a channel {whose}"
 
 
+@pytest.mark.dear("it waits for a time-out of the product")
 def test_a_stream_whose_broker_does_not_read_for_long_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker reads nothing from a client that owes it a quota. TCP's own time-out (30 s, 1 s here) ended the stream
     then, though both sides were alive."""

@@ -155,6 +155,7 @@ class TestTime:
                 found += len(consumer.poll(0.5))
         assert found == 8
 
+    @pytest.mark.dear("it waits for the end of a session")
     def test_one_that_is_not_renewed_ends_with_its_sessions(self, cluster: SecuredCluster) -> None:
         token = created(cluster, life_ms=2_000)
         with Producer(by_token(cluster, token, **{"delivery.timeout.ms": 3_000})) as producer:
@@ -231,6 +232,7 @@ class TestEnemies:
         with Admin(by_token(cluster, token)) as admin:
             assert admin.list_topics() == [TOPIC]
 
+    @pytest.mark.dear("it waits for a time-out of the product")
     def test_all_that_is_wrong_is_told_in_one_sentence(self, cluster: SecuredCluster) -> None:
         token, other = created(cluster), created(cluster)
         with Admin(by_password(cluster, "alice")) as owner:
@@ -246,6 +248,7 @@ class TestEnemies:
         told = {name: refusal(by_token(cluster, token, **more)) for name, more in tried.items()}
         assert set(told.values()) == {REFUSAL}, told
 
+    @pytest.mark.dear("it waits for a time-out of the product")
     def test_an_exchange_for_an_unknown_token_takes_as_long(self, cluster: SecuredCluster) -> None:
         """As far as the challenge: behind it all wait for the same pause."""
         from minilog.security.scram import LoginKind, ScramClient, ScramMechanism

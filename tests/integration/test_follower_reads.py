@@ -150,6 +150,7 @@ def test_without_a_rack_or_with_another_one_it_is_the_leader(reading: Reading) -
             assert list(sent_by(consumer)) == [reading.leader]
 
 
+@pytest.mark.dear("it kills brokers, and others take over")
 def test_a_follower_that_is_killed_is_left_at_once(reading: Reading) -> None:
     with reading.consumer(fetch_max_bytes=100_000) as consumer:
         reading.read(consumer, RECORDS // 3)
@@ -217,6 +218,7 @@ def test_a_consumer_that_cannot_reach_the_leader_reads_what_is_committed(reading
     reading.check(RECORDS)
 
 
+@pytest.mark.dear("it kills brokers, and others take over")
 def test_a_follower_cut_off_from_all_others_sends_its_readers_to_the_leader(reading: Reading) -> None:
     others = [broker_name(each) for each in (1, 2, 3) if each != reading.follower]
     with reading.consumer() as consumer:

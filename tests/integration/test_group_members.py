@@ -119,6 +119,7 @@ def test_the_program_is_told_and_commits_what_it_gives_back(cluster: Cluster) ->
         assert {second.position(each) for each in second.assignment()} <= {7, 8, 9, 10}
 
 
+@pytest.mark.dear("it waits for the end of a session")
 def test_a_member_that_closes_silently_is_fenced_and_another_reads_on(cluster: Cluster) -> None:
     first, second = member(cluster, "silent"), member(cluster, "silent")
     first.subscribe([TOPIC])
@@ -131,6 +132,7 @@ def test_a_member_that_closes_silently_is_fenced_and_another_reads_on(cluster: C
     second.close()
 
 
+@pytest.mark.dear("it kills brokers, and others take over")
 def test_members_go_on_when_their_coordinator_is_killed(cluster: Cluster) -> None:
     group = "survives"
     with (
@@ -267,6 +269,7 @@ def test_a_member_neither_assigns_nor_polls_in_a_callback(cluster: Cluster) -> N
         assert raised
 
 
+@pytest.mark.dear("it waits for the end of a session")
 def test_a_member_that_iterates_is_alive_with_each_record_that_it_takes(cluster: Cluster) -> None:
     """One poll may take more records than a program handles within max.poll.interval.ms."""
     lost: list[TopicPartition] = []
@@ -278,6 +281,7 @@ def test_a_member_that_iterates_is_alive_with_each_record_that_it_takes(cluster:
     assert lost == []
 
 
+@pytest.mark.dear("it waits for the end of a session")
 def test_an_asyncio_member_that_iterates_is_alive_with_each_record_that_it_takes(cluster: Cluster) -> None:
     async def run() -> list[TopicPartition]:
         lost: list[TopicPartition] = []
@@ -357,6 +361,7 @@ def _session_ends_while_decoding(cluster: Cluster, monkeypatch: pytest.MonkeyPat
     return consumers
 
 
+@pytest.mark.dear("it waits for the end of a session")
 @pytest.mark.parametrize("form", ["poll", "poll_arrow", "iterate"])
 def test_a_poll_hands_out_nothing_when_the_session_ends_while_it_decodes(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, form: str

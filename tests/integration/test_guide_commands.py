@@ -111,6 +111,7 @@ def failures(guide: str, reader: Reader) -> list[str]:
     return wrong
 
 
+@pytest.mark.dear("it runs many programs of the command line")
 def test_the_commands_of_the_guides_run(tmp_path: pathlib.Path) -> None:
     with running_cluster(tmp_path, brokers=1) as cluster:
         wrong = []
@@ -120,6 +121,7 @@ def test_the_commands_of_the_guides_run(tmp_path: pathlib.Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.dear("it runs many programs of the command line")
 @pytest.mark.parametrize("guide", SECURED)
 def test_the_commands_of_a_secured_cluster_run(guide: str, tmp_path: pathlib.Path) -> None:
     (port,) = free_ports(1)

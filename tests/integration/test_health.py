@@ -7,6 +7,8 @@ import pathlib
 import time
 from typing import Any
 
+import pytest
+
 from minilog import Admin, NewTopic
 from tests import programs
 from tests.cluster import Cluster, running_cluster
@@ -38,6 +40,7 @@ def until(cluster: Cluster, *codes: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_cluster_says_what_is_wrong_with_it(tmp_path: pathlib.Path) -> None:
     with running_cluster(tmp_path) as cluster:
         with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:

@@ -159,6 +159,7 @@ def test_a_topics_replicas_are_described(scene: HttpCluster) -> None:
     assert partition["size_bytes"] > 100
 
 
+@pytest.mark.dear("it kills brokers, and others take over")
 def test_the_lag_of_a_group_is_told_by_its_coordinator_alone(scene: HttpCluster) -> None:
     group = 'odd "name"\nwith a line'
     settings = {"bootstrap.servers": scene.cluster.bootstrap_servers, "group.id": group}
@@ -325,6 +326,7 @@ def test_logs_are_json_where_nobody_looks(scene: HttpCluster) -> None:
 # From here on brokers are spoiled: these stand last.
 
 
+@pytest.mark.dear("it waits until a bad or full disk is noticed")
 def test_a_disk_that_hangs_is_told_and_over_when_it_goes_on(scene: HttpCluster) -> None:
     scene.hung.touch()
     try:
@@ -342,6 +344,7 @@ def test_a_disk_that_hangs_is_told_and_over_when_it_goes_on(scene: HttpCluster) 
     wait_until(lambda: told(scene.ports[3], "/readyz") == (200, "ready\n"))
 
 
+@pytest.mark.dear("it kills brokers, and others take over")
 def test_a_broker_that_no_controller_answers_is_not_ready(scene: HttpCluster) -> None:
     scene.cluster.kill(2, 3)
     wait_until(lambda: "no controller has answered for" in told(scene.ports[1], "/readyz")[1])

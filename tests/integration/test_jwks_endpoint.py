@@ -101,6 +101,7 @@ class TestFetch:
         assert str(refused.value).isprintable()
         assert len(issuer.asked) == 1  # a redirection is not followed
 
+    @pytest.mark.dear("it waits for a time-out of the product")
     def test_a_server_that_is_slow_or_says_nothing_is_not_waited_for(self, issuer: Issuer) -> None:
         """Each drips on for minutes; all of them side by side."""
         drips: tuple[tuple[Answer, float], ...] = (
@@ -190,6 +191,7 @@ def login(cluster: SecuredCluster, folder: pathlib.Path, text: str, within_s: fl
 
 
 class TestBroker:
+    @pytest.mark.dear("it waits for the pauses between two questions to an issuer")
     def test_an_issuer_that_changes_its_keys_is_noticed_with_the_first_token(
         self, issuer: Issuer, tmp_path: pathlib.Path
     ) -> None:
@@ -206,6 +208,7 @@ class TestBroker:
             assert "keys of tokens are now: 'new'" in told
             assert told.count("the broker fetched keys of tokens") >= 2
 
+    @pytest.mark.dear("it waits for the pauses between two questions to an issuer")
     def test_while_the_endpoint_is_down_old_keys_stay_and_it_is_asked_in_pauses(
         self, issuer: Issuer, tmp_path: pathlib.Path
     ) -> None:
@@ -227,6 +230,7 @@ class TestBroker:
             issuer.answer = document(jwks(new=NEW))
             login(cluster, tmp_path, token(NEW, "new"))
 
+    @pytest.mark.dear("it waits for the pauses between two questions to an issuer")
     def test_unknown_keys_do_not_have_the_issuer_asked_more_often_than_the_pauses_allow(
         self, issuer: Issuer, tmp_path: pathlib.Path
     ) -> None:
@@ -241,6 +245,7 @@ class TestBroker:
             assert len(issuer.asked) <= 3 + (time.monotonic() - began_s) / 2.0
             login(cluster, tmp_path, token(OLD, "old"))
 
+    @pytest.mark.dear("it waits for the pauses between two questions to an issuer")
     def test_a_broker_starts_without_its_issuer_and_takes_no_token_until_it_answers(
         self, issuer: Issuer, tmp_path: pathlib.Path
     ) -> None:

@@ -48,6 +48,7 @@ def test_a_topic_that_is_not_there_is_said_at_once(cluster: Cluster) -> None:
         other.describe_topics(["never"])
 
 
+@pytest.mark.dear("it waits for a time-out of the product")
 def test_a_client_sees_what_it_made_altered_and_deleted(admin: Admin) -> None:
     for attempt in range(TIMES):
         name = f"seen-{attempt}"

@@ -191,6 +191,7 @@ def forget_the_level(directory: pathlib.Path) -> None:
     write_durable_file(OsFileSystem(), str(path), json.dumps(told | {"level": HIGHEST_LEVEL}).encode())
 
 
+@pytest.mark.dear("it rolls a cluster of an earlier version")
 def test_a_cluster_is_rolled_forth_upgraded_and_never_goes_back(versions: Versions, tmp_path: pathlib.Path) -> None:
     began_s = time.monotonic()
     with rolling(tmp_path, versions.old) as world:
@@ -414,6 +415,7 @@ def test_a_cluster_of_one_version_says_its_level(tmp_path: pathlib.Path) -> None
         assert f"level {LATER_LEVEL} is not supported by broker 1" in " ".join(shown.stderr.split())
 
 
+@pytest.mark.dear("it rolls a cluster of an earlier version")
 @proves("MD.25", "SPY.5")
 def test_typed_topics_wait_for_the_upgrade_and_a_producer_lives_through_it(tmp_path: pathlib.Path) -> None:
     """From then on ids of producers are proven; one that has its id from before has no proof, and goes on."""

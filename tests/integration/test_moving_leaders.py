@@ -41,6 +41,7 @@ def test_the_preferred_leader_leads_again_by_command(cluster: Cluster) -> None:
         wait_until(lambda: leaders(cluster, "by-command") == preferred(cluster, "by-command"))
 
 
+@pytest.mark.dear("it moves leaders or replicas")
 def test_rolling_controlled_shutdowns_cost_no_error(cluster: Cluster) -> None:
     create(cluster, "rolling")
     with Writing(cluster, "rolling") as writer:
@@ -88,6 +89,7 @@ def watched(writer: Writer, partitions: Iterable[int]) -> set[int]:
     return set(watch.recovered_s)
 
 
+@pytest.mark.dear("it moves leaders or replicas")
 def test_preferred_leaders_lead_again_by_themselves(tmp_path: pathlib.Path) -> None:
     settings = {"leader.imbalance.check.interval.ms": "500"}
     with running_cluster(tmp_path, settings=settings) as cluster:

@@ -29,6 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.dear("it moves leaders or replicas")
 def test_all_partitions_move_round_and_every_leader_with_them(cluster: Cluster) -> None:
     create(cluster, "round")
     with Writing(cluster, "round") as writer, admin(cluster) as client:
@@ -52,6 +53,7 @@ def test_more_and_fewer_replicas(cluster: Cluster) -> None:
             writer.wait_for_more(200)
 
 
+@pytest.mark.dear("it moves leaders or replicas")
 def test_a_throttled_one_takes_its_time_is_shown_and_can_be_cancelled(cluster: Cluster) -> None:
     create(cluster, "slow")
     with admin(cluster) as client:

@@ -215,6 +215,7 @@ def test_what_is_told_names_the_listener_that_was_asked(cluster: NamedCluster) -
     assert not answer.unreachable_brokers
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_broker_without_the_listener_is_named_and_waited_for(tmp_path: pathlib.Path) -> None:
     with running(NamedCluster(tmp_path, 2, outside_of=[1])) as cluster:
         outside = {**cluster.client, "bootstrap.servers": f"{HOST}:{cluster.ports[1]}"}
@@ -243,6 +244,7 @@ def test_a_broker_without_the_listener_is_named_and_waited_for(tmp_path: pathlib
             assert [record.value for record in consumer.poll(10.0)] == [b"late"]
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_listeners_have_certificates_and_ways_to_log_in_of_their_own(tmp_path: pathlib.Path) -> None:
     """One with passwords, one with certificates, and what brokers are shown elsewhere: of one broker, with one user."""
     cluster = SecuredCluster(tmp_path, 1)

@@ -84,6 +84,7 @@ def leave_open(cluster: Cluster, topic: str, *values: bytes, timeout_ms: int) ->
         part.leave()
 
 
+@pytest.mark.dear("it kills brokers, and others take over")
 def test_all_brokers_are_killed_and_the_transaction_goes_on(cluster: Cluster, topic: str) -> None:
     with Producer(settings_of(cluster, topic)) as producer:
         with producer.transaction():

@@ -148,6 +148,7 @@ def test_the_wheel_is_small_and_holds_what_the_tree_has(built: Built) -> None:
     assert names == tree | {"minilog_broker/demo/delays_job.py"}
 
 
+@pytest.mark.dear("it builds and installs packages")
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("version", versions())
 def test_it_runs_in_a_clean_environment(built: Built, tmp_path: pathlib.Path, version: str) -> None:

@@ -91,6 +91,7 @@ def test_a_callback_is_refused_what_it_cannot_wait_for(cluster: Cluster) -> None
     assert told["waits"].startswith("RuntimeError: a callback waits")
 
 
+@pytest.mark.dear("it runs many programs of the command line")
 def test_an_interrupt_at_any_moment_loses_nothing_and_hands_out_nothing_twice(cluster: Cluster) -> None:
     """`python -m tests.integration.interrupts` does more of them."""
     command = [sys.executable, "-m", "tests.integration.interrupts", "--times", "25", "--servers"]

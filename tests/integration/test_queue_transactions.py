@@ -37,6 +37,7 @@ def written(cluster: Cluster, topic: str, count: int) -> list[int]:
     return values
 
 
+@pytest.mark.dear("it copies messages from a queue by two workers, in transactions")
 def test_a_copy_by_two_workers_has_each_message_once(cluster: Cluster) -> None:
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     with Admin(servers) as admin, Producer(servers) as source:
@@ -93,6 +94,7 @@ def copy(servers: dict[str, str], worker: str, *, fails_at: int) -> None:
             done += len(messages)
 
 
+@pytest.mark.dear("it waits for locks of messages")
 def test_a_message_whose_lock_ended_aborts_the_transaction(cluster: Cluster) -> None:
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     with Admin(servers) as admin, Producer(servers) as source:

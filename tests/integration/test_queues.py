@@ -225,6 +225,7 @@ def test_a_closed_worker_gives_back_at_once_what_it_has_not_settled(cluster: Clu
         assert values(again) == sorted(set(range(10)) - {int(came[0].value or b"")})
 
 
+@pytest.mark.dear("it waits for locks of messages")
 def test_locks_are_renewed_while_the_program_polls(cluster: Cluster, admin: Admin, name: str) -> None:
     admin.alter_queue(name, set={LOCK: "1000"})
     write(cluster, name, 3)
@@ -340,6 +341,7 @@ def test_asyncio_workers(cluster: Cluster, name: str) -> None:
     assert sorted(asyncio.run(work())) == list(range(60))
 
 
+@pytest.mark.dear("it waits for a time-out of the product")
 def test_topics_are_checked(cluster: Cluster, admin: Admin, name: str) -> None:
     with QueueConsumer(settings(cluster, name, metadata_max_age_ms=500)) as consumer:
         with pytest.raises(UnknownTopicOrPartition):
@@ -414,6 +416,7 @@ def peeked(cluster: Cluster, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
+@pytest.mark.dear("it waits for locks of messages")
 def test_the_command_line_shows_what_is_not_settled_and_leases_nothing(
     cluster: Cluster, admin: Admin, name: str
 ) -> None:
@@ -466,6 +469,7 @@ def test_records_that_retention_took_are_not_shown(cluster: Cluster, admin: Admi
         assert len(peeked(cluster, name, "-n", "100")) == 16
 
 
+@pytest.mark.dear("it waits for locks of messages")
 def test_a_worker_without_work_subscribes_anew_and_closes_at_once(cluster: Cluster, admin: Admin, name: str) -> None:
     """Its request for records waits for seconds by then."""
     other = f"{name}-other"

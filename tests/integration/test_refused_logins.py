@@ -110,6 +110,7 @@ def running(tmp_path: pathlib.Path, settings: dict[str, str]) -> Iterator[Secure
         cluster.end()
 
 
+@pytest.mark.dear("it makes six kinds of clients log in, before and after")
 def test_each_call_tells_of_a_password_that_does_not_count_and_goes_on_when_it_counts_again(
     tmp_path: pathlib.Path,
 ) -> None:

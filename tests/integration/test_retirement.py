@@ -78,6 +78,7 @@ def test_bytes_and_leaders_are_spread_over_all_brokers(cluster: Cluster) -> None
     wait_until(spread)
 
 
+@pytest.mark.dear("it moves leaders or replicas")
 def test_a_broker_is_emptied_under_a_producer_and_forgotten_when_it_stops(cluster: Cluster) -> None:
     create(cluster, "moves")
     for number in range(8):

@@ -18,6 +18,7 @@ TOPIC = "scrubbed"
 FOUND_WITHIN_S = 60.0
 
 
+@pytest.mark.dear("it waits until a bad or full disk is noticed")
 @pytest.mark.parametrize("victim", ["leader", "follower"])
 def test_rot_that_nobody_reads_is_found_and_mended(tmp_path: pathlib.Path, victim: str) -> None:
     with running_cluster(tmp_path, settings={"log.scrub.interval.ms": "2000"}) as cluster, admin_of(cluster) as admin:

@@ -191,6 +191,7 @@ class TestClientsThatAreRefused:
         with Admin(settings) as admin, pytest.raises(AuthenticationFailed, match=r"ssl\.truststore\.location"):
             admin.describe_cluster()
 
+    @pytest.mark.dear("it waits for a time-out of the product")
     def test_a_name_that_the_certificate_does_not_have(self, cluster: SecuredCluster) -> None:
         settings = {**cluster.client, "bootstrap.servers": f"127.0.0.2:{cluster.ports[1]}", "request.timeout.ms": 3000}
         with Admin(settings) as admin, pytest.raises((AuthenticationFailed, BrokerNotAvailable)):

@@ -173,6 +173,7 @@ class TestCommandLine:
         assert PASSWORD.encode() not in shown
         assert told(cluster, "user", "delete", "emil")["deleted"]
 
+    @pytest.mark.dear("it runs many programs of the command line")
     def test_rules_are_added_listed_and_removed(self, cluster: Cluster) -> None:
         alice = ("--allow-principal", "User:fred", "--topic", "flights")
         added = told(cluster, "acl", "add", *alice, "--operation", "read", "--operation", "write")
@@ -223,6 +224,7 @@ def everything(cluster: Cluster) -> tuple[object, ...]:
         return admin.describe_users(), admin.describe_access_rules(), admin.describe_quotas()
 
 
+@pytest.mark.dear("it kills brokers, and others take over")
 def test_all_of_it_outlives_the_death_of_the_controller_restarts_and_snapshots(tmp_path: pathlib.Path) -> None:
     settings = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
     with running_cluster(tmp_path, settings=settings) as cluster:

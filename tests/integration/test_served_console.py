@@ -150,6 +150,7 @@ def shown_certificate(port: int) -> str:
     return ssl.get_server_certificate((HOST, port), timeout=10)
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_off_loopback_a_console_has_tls_by_the_brokers_certificate_and_users_log_in(tmp_path: pathlib.Path) -> None:
     (port,) = free_ports(1)
     cluster = SecuredCluster(tmp_path, 1)

@@ -45,6 +45,7 @@ def written(cluster: Cluster, topic: str, partition: int) -> MinilogError | None
     return None
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_leader_under_another_default_asks_for_what_the_topic_was_made_with(tmp_path: pathlib.Path) -> None:
     """Broker 1, the controller, says 2; the others, and whoever comes back, say 1."""
     weak = ("--set", "min.insync.replicas=1", "--set", "max.message.bytes=4096")
@@ -81,6 +82,7 @@ def test_a_leader_under_another_default_asks_for_what_the_topic_was_made_with(tm
         assert configs_at(cluster, 2, "later") == {"min.insync.replicas": "1", "flush.policy": "os"}
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 @pytest.mark.parametrize("least", [pytest.param("1", marks=pytest.mark.long), "2"])
 def test_min_is_altered_while_one_replica_is_away_and_writing_goes_on(tmp_path: pathlib.Path, least: str) -> None:
     with running_cluster(tmp_path, voters=1) as cluster:

@@ -56,6 +56,7 @@ def wait_until(what: Callable[[], object], wanted: object) -> None:
     raise AssertionError(f"{seen} is not {wanted}")
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_they_count_at_once_while_a_producer_writes_and_survive_restarts(cluster: Cluster) -> None:
     settings = {"bootstrap.servers": cluster.bootstrap_servers}
     with Admin(settings) as admin, Producer(settings) as producer:

@@ -70,6 +70,7 @@ def confirmations(cluster: Cluster, ended: threading.Event) -> list[float]:
     return took_s
 
 
+@pytest.mark.dear("it waits until a bad or full disk is noticed")
 def test_acknowledgements_of_another_topic_do_not_wait_and_the_reader_gets_on(cluster: SlowCluster) -> None:
     ended, took_s = threading.Event(), list[float]()
     writing = threading.Thread(target=lambda: took_s.extend(confirmations(cluster, ended)))

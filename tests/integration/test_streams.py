@@ -228,6 +228,7 @@ def test_what_speaks_something_else_is_ended_with_a_sentence(cluster: Cluster, b
     assert sentence in str(error)
 
 
+@pytest.mark.dear("it waits for a time-out of the product")
 def test_a_connection_that_says_nothing_is_ended(cluster: Cluster) -> None:
     error = end_of(cluster, b"")
     assert isinstance(error, InvalidArgument)

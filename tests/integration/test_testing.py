@@ -48,6 +48,7 @@ def _brokers(folder: pathlib.Path) -> list[int]:
     return process_ids
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_records_go_in_and_come_out_and_nothing_is_left(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_records_go_in_and_come_out_and_nothing_is_left(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_the_fixture_is_one_cluster_for_all_tests_of_a_run(tmp_path: pathlib.Path) -> None:
     (tmp_path / "conftest.py").write_text(_CONFTEST)
     (tmp_path / "test_program.py").write_text(_TESTS)

@@ -142,6 +142,7 @@ class TestOldPasswords:
 
 
 class TestQuotas:
+    @pytest.mark.dear("it waits for a time-out of the product")
     def test_who_writes_too_much_is_slowed_down(self, cluster: SecuredCluster) -> None:
         """500 KB/s, of which ten seconds' worth may come at once: 7 MB take two seconds more, at least."""
         with Admin(cluster.client) as admin:

@@ -211,6 +211,7 @@ def test_brokers_that_are_told_not_to_tell_nothing(
         cluster.end()
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_broker_whose_collector_is_down_serves_as_before(tmp_path: pathlib.Path, own: InMemorySpanExporter) -> None:
     (port,) = free_ports(1)
     cluster = Cluster(tmp_path, 1)
@@ -233,6 +234,7 @@ def test_a_broker_whose_collector_is_down_serves_as_before(tmp_path: pathlib.Pat
     assert len(taken(named(own, "Produce send"))) == RECORDS
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_no_span_has_a_password_or_a_session(
     tmp_path: pathlib.Path, collector: tuple[Collector, dict[str, str]], own: InMemorySpanExporter
 ) -> None:

@@ -7,6 +7,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from minilog.testing import running_cluster
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -83,6 +85,7 @@ if __name__ == "__main__":
 '''
 
 
+@pytest.mark.dear("it builds and installs packages")
 def test_a_program_is_typed_and_runs(tmp_path: pathlib.Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
