@@ -37,6 +37,7 @@ def written(cluster: Cluster, topic: str, count: int) -> list[int]:
     return values
 
 
+@pytest.mark.long
 @pytest.mark.dear("it copies messages from a queue by two workers, in transactions")
 def test_a_copy_by_two_workers_has_each_message_once(cluster: Cluster) -> None:
     servers = {"bootstrap.servers": cluster.bootstrap_servers}

@@ -59,6 +59,7 @@ def avro_schema() -> str:
     return json.dumps({"type": "record", "name": "Envelope", "fields": [*fields, {"name": "op", "type": "string"}]})
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_failed_between_its_two_writes_is_there_once(
     job: ModuleType, kit: Kit, tmp_path: pathlib.Path
 ) -> None:

@@ -10,6 +10,7 @@ from tests.spark.conditions import compare
 CONDITIONS = 800
 
 
+@pytest.mark.long
 @pytest.mark.timeout(290)
 def test_conditions_by_chance_choose_the_rows_that_spark_chooses(spark: SparkSession) -> None:
     figures = compare(spark, seed=1, count=CONDITIONS)

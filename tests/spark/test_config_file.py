@@ -71,6 +71,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.long
 def test_a_properties_file_means_what_java_reads_of_it(kit: Kit) -> None:
     """But for the white space around values, which Kafka takes off, and an empty key of which Java has none: where a
     file ends in a lone backslash."""

@@ -74,6 +74,7 @@ class TestStreams:
         run(kit, source, sink, tmp_path)
         assert values(kit.read(subscribe=sink)) == ["a", "b", "c"]
 
+    @pytest.mark.long
     def test_and_the_query_goes_on_behind_it(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic()
         kit.send(source, ["a", "b"])
@@ -95,6 +96,7 @@ class TestStreams:
             run(kit, source, sink, tmp_path)
         assert values(kit.read(subscribe=sink)) == ["a", "b", "c", "d"]
 
+    @pytest.mark.long
     @proves("SPS.9")
     def test_without_it_a_replayed_batch_writes_again(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic()
@@ -106,6 +108,7 @@ class TestStreams:
         with pytest.raises(TransactionalIdNotFound):
             kit.admin.describe_transaction(f"spark-{query.id}")
 
+    @pytest.mark.long
     @proves("SPF.30")
     def test_one_that_is_stopped_in_a_batch_holds_nobody_up(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         """All of its tasks are killed and report nothing: the driver finds the attempt by itself."""

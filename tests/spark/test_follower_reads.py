@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
+
 from minilog import Admin
 from tests.cluster import Cluster
 from tests.rules import proves
@@ -47,6 +49,7 @@ def test_a_batch_reads_from_the_replica_of_the_rack_alone(kit: Kit, cluster: Clu
     assert grown[leader] < SIZE_BYTES / 4, grown
 
 
+@pytest.mark.long
 @proves("SPL.8")
 def test_a_stream_goes_on_with_the_leader_when_its_replica_hangs(
     kit: Kit, cluster: Cluster, tmp_path: pathlib.Path

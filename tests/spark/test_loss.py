@@ -72,6 +72,7 @@ def test_a_range_that_was_trimmed_is_loss_with_topic_partition_and_both_offsets(
     assert collected.values == ["a", "b", "e", "f", "g"]
 
 
+@pytest.mark.long
 @proves("SPL.5")
 @pytest.mark.parametrize("new", [pytest.param("partition", marks=pytest.mark.long), "topic"])
 def test_records_of_a_new_partition_that_went_before_they_were_read_are_loss(
@@ -202,6 +203,7 @@ def test_small_ranges_are_one_task_which_says_of_each_what_is_lost(kit: Kit) -> 
     assert cut == found, "a log that ends below the range"
 
 
+@pytest.mark.long
 def test_a_task_of_several_ranges_takes_nothing_of_a_new_topic_of_the_name(kit: Kit) -> None:
     topic = kit.topic(partitions=2)
     for partition in range(2):

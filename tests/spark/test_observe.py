@@ -75,6 +75,7 @@ def aged(observed: Observation, gate: Gate, name: str) -> QueryBehind:
     raise AssertionError(f"no age is known after eight batches: {found}")
 
 
+@pytest.mark.long
 @proves("SPF.18")
 def test_a_query_that_lags_is_behind_by_what_is_in_the_topic(
     kit: Kit, observed: Observation, registry: CollectorRegistry, tmp_path: pathlib.Path

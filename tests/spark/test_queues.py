@@ -50,6 +50,7 @@ def named(kit: Kit, name: str, **options: str) -> DataFrame:
     return reader.options(**options).name(name).load()
 
 
+@pytest.mark.long
 @proves("SPQ.3")
 def test_sources_with_names_settle_too(kit: Kit, tmp_path: pathlib.Path) -> None:
     """Spark writes the second form of its offset log for them, as with offsetLog.formatVersion=2."""
@@ -71,6 +72,7 @@ def test_sources_with_names_settle_too(kit: Kit, tmp_path: pathlib.Path) -> None
     assert unsettled(kit.admin.describe_queue(queue)) == 0
 
 
+@pytest.mark.long
 @proves("SPQ.4", "SPQ.9")
 def test_a_failed_batch_of_another_sink_reads_nothing_after_its_lock_and_the_next_one_has_its_messages(
     kit: Kit, tmp_path: pathlib.Path

@@ -122,6 +122,7 @@ def test_update_mode_is_refused_by_spark(spark: SparkSession, tmp_path: pathlib.
     assert "does not support Update mode" in refused(lambda: finish(query))
 
 
+@pytest.mark.long
 @proves("SPS.4")
 def test_a_null_topic_is_refused(kit: Kit) -> None:
     frame = kit.spark.createDataFrame([(None, "a")], "topic string, value string")

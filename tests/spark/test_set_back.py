@@ -66,6 +66,7 @@ def test_so_is_one_of_as_many_rows_at_other_offsets(kit: Kit, tmp_path: pathlib.
     assert values(kit.read(subscribe=sink)) == list("abcdefgh")
 
 
+@pytest.mark.long
 def test_an_honest_replay_is_none_also_where_the_data_is_another_each_time(kit: Kit, tmp_path: pathlib.Path) -> None:
     source, sink = kit.topic(partitions=2), kit.topic()
     kit.send(source, ["a", "b"], partition=0)
@@ -84,6 +85,7 @@ def test_an_honest_replay_is_none_also_where_the_data_is_another_each_time(kit: 
     assert len(after) == len(written) + 1
 
 
+@pytest.mark.long
 def test_a_query_whose_rows_are_not_as_many_each_time_may_say_so(kit: Kit, tmp_path: pathlib.Path) -> None:
     source, sink = kit.topic(), kit.topic()
     kit.send(source, ["a", "b"])
@@ -156,6 +158,7 @@ class TestACheckpointThatTheSinkCannotRead:
             copy(kit, source, sink, checkpoint, limit=4)
         assert values(kit.read(subscribe=sink)) == list("abcdefgh")
 
+    @pytest.mark.long
     def test_a_replay_that_computes_other_values_must_be_allowed(
         self, kit: Kit, tmp_path: pathlib.Path, checkpoint: str
     ) -> None:
@@ -173,6 +176,7 @@ class TestACheckpointThatTheSinkCannotRead:
         copy(kit, source, sink, checkpoint, change=at_random, checkReplay=False)
         assert values(kit.read(subscribe=sink)) == written
 
+    @pytest.mark.long
     def test_of_a_block_spark_reads_it(self, kit: Kit, tmp_path: pathlib.Path, checkpoint: str) -> None:
         source, query = kit.topic(partitions=2), InBatches(kit, in_block=True)
         query.skips = True
@@ -210,6 +214,7 @@ class TestAnotherTarget:
             copy(kit, source, option, str(tmp_path), change=by_row)
         assert values(kit.read(subscribe=sink)) == []
 
+    @pytest.mark.long
     def test_a_copied_checkpoint_that_writes_to_another_topic_is_refused(
         self, kit: Kit, tmp_path: pathlib.Path
     ) -> None:
@@ -222,6 +227,7 @@ class TestAnotherTarget:
             copy(kit, source, other, str(tmp_path / "second"))
         assert values(kit.read(subscribe=other)) == []
 
+    @pytest.mark.long
     def test_so_are_other_columns_of_a_topic_with_a_schema(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), typed_topic(kit, schema_from_ddl("name string, size int"))
         kit.send(source, ["a", "b"])
@@ -286,6 +292,7 @@ class TestForeachBatch:
                 query.run(later, tmp_path / "second")
         assert values(kit.read(subscribe=query.sink)) == ["a", "b"]
 
+    @pytest.mark.long
     def test_so_are_as_many_rows_at_other_offsets_where_the_checkpoint_is_known(
         self, kit: Kit, tmp_path: pathlib.Path, in_block: bool
     ) -> None:

@@ -227,6 +227,7 @@ def test_without_fail_on_data_loss_the_new_topic_is_read_from_its_start(kit: Kit
     assert collected.values == ["a", "b", "x", "y", "z"]
 
 
+@pytest.mark.long
 @proves("SPL.1")
 def test_a_topic_that_is_gone_fails_the_query_or_is_waited_for(kit: Kit, tmp_path: pathlib.Path) -> None:
     prefix = kit.topic()
@@ -244,6 +245,7 @@ def test_a_topic_that_is_gone_fails_the_query_or_is_waited_for(kit: Kit, tmp_pat
     assert collected.values == ["a", "b", "c"]
 
 
+@pytest.mark.long
 @proves("SPL.2")
 def test_offsets_name_the_topics_that_there_are_and_not_all_that_ever_were(kit: Kit, tmp_path: pathlib.Path) -> None:
     prefix = kit.topic()
@@ -266,6 +268,7 @@ def test_offsets_name_the_topics_that_there_are_and_not_all_that_ever_were(kit: 
     assert collected.values == sorted([*days, "more", "again"])
 
 
+@pytest.mark.long
 def test_a_stream_is_written_to_a_topic_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
     source, sink = kit.topic(), kit.topic(partitions=2)
     frame = kit.read_stream(subscribe=source, startingOffsets="earliest").selectExpr(

@@ -170,6 +170,7 @@ def test_what_a_data_frame_makes_a_table_of_cannot_be_read_and_says_what_to_do(
     kit.spark.sql(f"DROP TABLE {table}")
 
 
+@pytest.mark.long
 @proves("SPF.7")
 def test_nothing_is_inserted_into_a_table(kit: Kit, tmp_path: pathlib.Path) -> None:
     """Of an INSERT the sink is told the columns of what is inserted: here they are those of the table that is read, and
