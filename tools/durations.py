@@ -171,7 +171,7 @@ def _lines(rows: list[Row]) -> Iterator[str]:
     yield from (
         "# How long the tests take",
         "",
-        "`make durations` writes this page after `.ci/run`, from [tests/durations.tsv](../../tests/durations.tsv).",
+        "`make durations` writes this page after `.ci/run`, from `tests/durations.tsv`.",
         "Seconds include the fixtures. Minutes are the sum over the processes in which pytest runs the part.",
         "",
         "| part | tests | sum in s | processes | clusters | JVMs | minutes |",
