@@ -54,6 +54,30 @@ def test_values_of_one_row_belong_together() -> None:
     assert sum_of_rows(first) != sum_of_rows(second)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([b"a\x1fb", b"c"], [b"a", b"b\x1fc"]),
+        ([b"a1:b", b"c"], [b"a", b"b1:c"]),
+        ([b"\x00null", b"c"], [None, b"c"]),
+        ([b"-", b""], [None, b""]),
+    ],
+)
+def test_no_bytes_of_a_value_look_like_the_end_of_it_or_like_a_null(
+    first: list[bytes | None], second: list[bytes | None]
+) -> None:
+    rows = [pa.RecordBatch.from_pydict({"key": values[:1], "value": values[1:]}) for values in (first, second)]
+    rows = [each.cast(pa.schema([("key", pa.binary()), ("value", pa.binary())])) for each in rows]
+    assert sum_of_rows(rows[0]) != sum_of_rows(rows[1])
+
+
+def test_values_that_change_places_between_two_rows_count_whatever_they_are() -> None:
+    """Once: checksums of rows were added, and with these values the sums were the same."""
+    first = pa.RecordBatch.from_pydict({"key": ["a", "b"], "value": ["7106085", "2500735"]})
+    second = pa.RecordBatch.from_pydict({"key": ["b", "a"], "value": ["7106085", "2500735"]})
+    assert sum_of_rows(first) != sum_of_rows(second)
+
+
 def test_the_last_digits_of_a_sum_of_floats_do_not_count() -> None:
     assert sum_of_rows(rows_of(pa.float64(), [0.1 + 0.2])) == sum_of_rows(rows_of(pa.float64(), [0.3]))
 
