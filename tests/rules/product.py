@@ -40,7 +40,7 @@ SECTIONS = (
                 "the commands and settings files in documents are valid. Everything that the page about Kafka lists "
                 "as the same exists here",
             ),
-            Rule("DOC.10", "each wrong rule has a mutant; each mutant names a rule"),
+            Rule("DOC.10", "each wrong rule has a mutant, and each mutant belongs to a rule"),
             Rule(
                 "DOC.11",
                 "pages of users, help and messages have no word that docs/internals/words.md rules out. "

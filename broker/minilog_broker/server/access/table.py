@@ -246,7 +246,7 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
                 _asked(_O.WRITE, _K.TRANSACTIONAL_ID, _transaction_of_commit),
             )
         ),
-        # Whoever may settle a record for good may undo it: Kafka asks the same of those that set a share group back.
+        # A user that may settle a record for good may undo that. Kafka asks for the same right to reset a share group.
         "Redrive": AllOf(
             (
                 _asked(_O.READ, _K.GROUP, _names("queue")),
