@@ -167,14 +167,15 @@ def compact(files: FileSystem, log: Log, first: int, behind: int, batches: Seque
 
 
 def crashes_of(
-    luck: int, prepare: Callable[[MemoryDisk], Log], change: Callable[[MemoryDisk, Log], object]
+    luck: int, prepare: Callable[[MemoryDisk], Log], change: Callable[[MemoryDisk, Log], object], least_steps: int = 1
 ) -> Iterator[tuple[MemoryDisk, int]]:
-    """The disk after a crash in the middle of each step of `change`, with so many seeds, and the number of the step."""
+    """The disk after a crash in the middle of each step of `change`, with so many seeds, and the number of the step. A
+    change of fewer than `least_steps` is an AssertionError."""
     for step in itertools.count():
         for seed in range(luck):
             files = MemoryDisk(Random(seed))
             log = prepare(files)
             if files.survives(partial(change, files, log), step):
-                assert step, "the change changed nothing"
+                assert step >= least_steps, f"the change has only {step} steps"
                 return
             yield files, step

@@ -259,7 +259,7 @@ Case = tuple[Callable[[MemoryDisk], Log], Callable[[MemoryDisk, Log], None], lis
 def crashes(case: Case, luck: int = LUCK) -> Iterator[tuple[MemoryDisk, int]]:
     """The disk after a crash in the middle of each step, and the number of the step."""
     prepare, change, _, _ = case
-    yield from crashes_of(luck, prepare, change)
+    yield from crashes_of(luck, prepare, change, least_steps=11)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
