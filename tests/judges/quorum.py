@@ -16,12 +16,13 @@ class Votes:
         self._epochs: dict[Hashable, int] = {}
         self._votes: dict[tuple[Hashable, int], int] = {}
 
-    def epoch(self, voter: int, disk: Hashable, epoch: int) -> None:
-        """It says in which epoch it is: never in an earlier one than before."""
+    def epoch(self, voter: int, disk: Hashable, epoch: int, *, is_voter: bool = True) -> None:
+        """A node answers with its epoch. That of a voter is never below one that it has answered with, as a voter or
+        before it was one."""
         known = self._epochs.get(disk, -1)
-        if epoch < known:
+        if is_voter and epoch < known:
             raise Violation("V11", f"b{voter} is in epoch {epoch}, and was in {known}")
-        self._epochs[disk] = epoch
+        self._epochs[disk] = max(epoch, known)
 
     def vote(self, voter: int, disk: Hashable, epoch: int, candidate: int) -> None:
         """It votes, NOBODY: not yet. In an epoch it has one vote, and keeps to it."""

@@ -131,6 +131,14 @@ def test_a_voter_that_goes_back_or_votes_twice_in_an_epoch_is_found() -> None:
         votes.epoch(1, "disk", 4)
 
 
+def test_what_a_node_answered_before_it_was_a_voter_counts() -> None:
+    votes = Votes()
+    votes.epoch(1, "disk", 6, is_voter=False)
+    votes.epoch(1, "disk", 5, is_voter=False)
+    with pytest.raises(Violation, match="V11: b1 is in epoch 5, and was in 6"):
+        votes.epoch(1, "disk", 5)
+
+
 def test_a_quorum_epoch_of_two_lives_is_found() -> None:
     leaders = Leaders()
     assert leaders.leads(1, 1, 5)

@@ -68,8 +68,7 @@ class Quorum:
         if message.epoch > max(epoch, self._epoch_of_log(voter)):
             text = f"b{voter} answers a vote in epoch {message.epoch}, its disk has epoch {epoch}"
             raise Violation("V11", text, nodes=(voter,), epoch=request.epoch)
-        if voter in self._truth.metadata.voters:
-            self._votes.epoch(voter, disk, message.epoch)
+        self._votes.epoch(voter, disk, message.epoch, is_voter=voter in self._truth.metadata.voters)
         if not message.granted or request.pre_vote:
             return
         if request.voter_directory_id not in (b"", message.directory_id):
