@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import (
+    CoordinatorLoadInProgress,
     InvalidRecordState,
     LevelNotReached,
     MinilogError,
@@ -179,6 +180,18 @@ def test_a_record_below_the_log_start_stops_the_call_before_its_letter() -> None
     answer = world.redrive(0, 1)
     assert (list(answer.outcomes), answer.next_offset) == ([GONE], 10)
     assert list(world.redrive(1, first=10).outcomes) == [MADE_READY]
+
+
+def test_a_new_coordinator_redrives_nothing_before_the_leader_has_reported_its_log_start() -> None:
+    """Once: retention had the record, the coordinator did not know, and the place went over the only copy."""
+    world = Redriving()
+    world.fail_over()
+    assert isinstance(error_of(world.redrive(0)), CoordinatorLoadInProgress)
+    assert world.place() is None
+    world.has(5, start=1)
+    world.ask_to_lease()
+    world.report()
+    assert list(world.redrive(0).outcomes) == [GONE]
 
 
 def test_a_topic_that_is_gone_stops_the_call_before_its_letter() -> None:

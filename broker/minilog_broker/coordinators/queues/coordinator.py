@@ -241,10 +241,10 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         if self._state is CoordinatorState.ACTIVE:
             self._leasing.serve(request.queue, now)
 
-    def _log_start(self, key: QueueKey) -> int:
-        """Of a partition, as its leader has reported it; 0 before."""
+    def _log_start(self, key: QueueKey) -> int | None:
+        """Of a partition, as its leader has reported it. None before."""
         stable = self._leasing.stable(key)
-        return 0 if stable is None else stable.log_start_offset
+        return None if stable is None else stable.log_start_offset
 
     # -- settlement in transactions
 

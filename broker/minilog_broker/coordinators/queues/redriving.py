@@ -16,7 +16,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from minilog.errors import InvalidRecordState, UnknownTopicOrPartition, UnstableOffsetCommit
+from minilog.errors import (
+    CoordinatorLoadInProgress,
+    InvalidRecordState,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+)
 from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.partition_queue import MAX_RANGES, PartitionQueue
@@ -88,9 +93,12 @@ def _is_being_carried(part: Range) -> bool:
     return part.state is RangeState.SETTLING and part.death_reason is not None
 
 
-def redrive(view: QueueView, request: queue_pb2.RedriveRequest, log_start: Callable[[QueueKey], int]) -> Redriven:
-    """Redrive letters, up to the first whose record is gone, or has no room. Raises ResourceNotFound,
-    UnknownTopicOrPartition, InvalidRecordState, UnstableOffsetCommit."""
+def redrive(
+    view: QueueView, request: queue_pb2.RedriveRequest, log_start: Callable[[QueueKey], int | None]
+) -> Redriven:
+    """Redrive letters, up to the first whose record is gone, or has no room. `log_start` is None before the leader of a
+    partition has reported it. Raises ResourceNotFound, UnknownTopicOrPartition, InvalidRecordState,
+    UnstableOffsetCommit, CoordinatorLoadInProgress."""
     view.existing_queue(request.queue)
     key = _place_key(view, request.queue, request.letters_partition_id)
     place = view.redriven(key)
@@ -108,9 +116,14 @@ def redrive(view: QueueView, request: queue_pb2.RedriveRequest, log_start: Calla
         at = QueueKey(request.queue, PartitionKey.of(letter.partition_id))
         if at not in sources:
             state = view.partition(at)
-            sources[at] = (
-                None if state is None else _Source(state, log_start(at), max_locks - view.holdings.tally(at).locks)
-            )
+            start = log_start(at)
+            if state is not None and start is None:
+                raise CoordinatorLoadInProgress(
+                    f"queue '{request.queue}': the leader of partition {at.partition} has not reported yet where its "
+                    "log begins: try again"
+                )
+            room = max_locks - view.holdings.tally(at).locks
+            sources[at] = None if state is None or start is None else _Source(state, start, room)
         return sources[at]
 
     done = Redriven(max(place.next_offset, request.next_offset))
