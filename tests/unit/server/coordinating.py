@@ -86,6 +86,7 @@ class CoordinatingBroker:
             calls_here(),
             PeerChannels(BrokerConfig(), SYSTEM_BROKER_RUNTIME),
         )
+        self.level = ClusterLevel(SUPPORTED_LEVELS)
         self.internal_topics = InternalTopics(self._create, ClusterLevel(SUPPORTED_LEVELS))
         around = Surroundings(
             replicas,
@@ -100,7 +101,7 @@ class CoordinatingBroker:
         self.coordinators: Coordinators = Coordinators(
             self.image,
             self.internal_topics,
-            ClusterLevel(SUPPORTED_LEVELS),
+            self.level,
             TransactionSettings(),
             MemberSettings(),
             around,

@@ -29,7 +29,9 @@ from minilog.partition_key import PartitionKey
 from minilog.security.quota_keys import PRODUCER_BYTE_RATE
 from minilog.v1 import common_pb2, coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.batches import encode_batch
+from minilog_broker.coordinators.queues.settings import DEAD_LETTER_TOPIC
 from minilog_broker.coordinators.table import LogRecord
+from minilog_broker.levels import QUEUES_LEVEL
 from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.security.principal import BROKER, USER, Principal
 from minilog_broker.security.producer_proof import KEY_BYTES, ProducerKey, WriterName
@@ -454,6 +456,28 @@ def test_a_call_of_a_queue_is_charged_for_what_is_written_also_where_its_caller_
         assert all(record <= charge[2] < record + 20 for charge in rules.charged)
         await decided(lambda: service.RenewLeases(request, Everybody()))
         assert len(rules.charged) == 2
+
+    run(tmp_path, scenario)
+
+
+def test_a_queue_finds_its_dead_letter_topic_after_the_image_is_that_of_a_snapshot(tmp_path: pathlib.Path) -> None:
+    """Once: after a snapshot no topic had a name for queues, so each redrive was refused."""
+
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        cluster.level.reach(QUEUES_LEVEL)
+        service = QueueService(cluster.coordinators, cluster.image)
+        settings = {DEAD_LETTER_TOPIC: "orders"}
+        alter = queue_pb2.AlterQueueRequest(queue="jobs", set_configs=settings)
+        assert error_of(await decided(lambda: service.AlterQueue(alter, Everybody()))) is None
+        before = cluster.image.copy()
+        cluster.image.topic_ids.clear()
+        cluster.image.become(before)
+        letters = common_pb2.PartitionId(topic_id=ORDERS)
+        request = queue_pb2.RedriveRequest(queue="jobs", letters_partition_id=letters, next_offset=3)
+        answer = await decided(lambda: service.Redrive(request, Everybody()))
+        assert (error_of(answer), answer.next_offset) == (None, 3)
 
     run(tmp_path, scenario)
 

@@ -112,7 +112,7 @@ class Coordinators:
             lambda: level.allows(GROUP_MEMBERS_LEVEL),
             member_settings,
             topics.partition_count,
-            image.topic_ids.get,
+            topics.topic_id,
             lambda: level.allows(QUEUES_LEVEL),
             LeaseOwners(image).new_lease_id,
         )

@@ -1,4 +1,7 @@
-"""The topics of the metadata image, as coordinators look at them."""
+"""The topics of the metadata image, as coordinators look at them.
+
+A snapshot replaces the mappings of an image. So each question goes to the image, and nobody keeps a mapping of it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,10 @@ class ImageTopics:
         topic_id = self._image.topic_ids.get(name)
         topic = None if topic_id is None else self._image.topics.get(topic_id)
         return None if topic is None else KnownTopic(topic.topic_id, topic.partition_count)
+
+    def topic_id(self, name: str) -> bytes | None:
+        """None: no topic has the name."""
+        return self._image.topic_ids.get(name)
 
     def partition_count(self, topic_id: bytes) -> int | None:
         """None: there is no such topic."""
