@@ -139,4 +139,4 @@ format: setup
 
 clean:
 	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache spark-warehouse artifacts
-	find client broker spark_connector jobs tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find client broker operator_tools spark_connector jobs tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,9 +19,9 @@ from minilog import Admin
 from minilog.errors import MinilogError
 from minilog.v1 import common_pb2
 from minilog.versions import PROTOCOL
-from minilog_broker.local_ports import HOST as HOST
-from minilog_broker.local_ports import free_ports as free_ports
 from minilog_broker.server.config import BrokerConfig
+from minilog_tools.local_ports import HOST as HOST
+from minilog_tools.local_ports import free_ports as free_ports
 from tests import programs
 from tests.durations import STARTS
 from tests.programs import Process

@@ -28,7 +28,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, Protocol
 
-COMMAND_LINE = "minilog_broker.cli.main"
+COMMAND_LINE = "minilog_tools.cli.main"
 MINILOG = (sys.executable, "-m", COMMAND_LINE)
 _LONGEST_REQUEST = 1 << 20
 _CODE = struct.Struct("i")
@@ -193,11 +193,11 @@ _OF_NEW_VERSIONS = ("typer._adapters",)
 
 def _load() -> None:
     """All that a command line or a broker may need."""
-    from minilog_broker import cli
-    from minilog_broker.cli.main import WITHOUT_PANDAS
+    from minilog_tools import cli
+    from minilog_tools.cli.main import WITHOUT_PANDAS
 
     sys.meta_path.insert(0, WITHOUT_PANDAS)
-    for module in pkgutil.iter_modules(cli.__path__, "minilog_broker.cli."):
+    for module in pkgutil.iter_modules(cli.__path__, "minilog_tools.cli."):
         importlib.import_module(module.name)
     for name in (*_LOADED_LATE, "pyarrow.compute", "minilog_broker.server.broker"):
         importlib.import_module(name)

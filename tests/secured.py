@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 
 from minilog import Admin
-from minilog_broker.local_security import CLUSTER_NAME, LocalSecurity, open_security
 from minilog_broker.server.clients.peer_channels import server_name
+from minilog_tools.local_security import CLUSTER_NAME, LocalSecurity, open_security
 from tests.cluster import HOST, STREAM_PORT_OFFSET, Cluster, broker_name, free_ports, pairs_of
 from tests.proxy import CUT, Proxy
 from tests.streams_by_hand import Place

@@ -11,7 +11,7 @@ import pathlib
 from dataclasses import dataclass
 
 from benchmarks.clients.secured import SETTINGS_VARIABLE
-from minilog_broker.local_security import LocalSecurity, open_security
+from minilog_tools.local_security import LocalSecurity, open_security
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class MinilogCluster:
         return self._servers.pids
 
     def start(self, broker_id: int) -> None:
-        command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
+        command = [sys.executable, "-m", "minilog_tools.cli.main", "broker", "--id", str(broker_id)]
         command += ["--listen", f"{HOST}:{self._ports[broker_id]}"]
         voters = list(self._ports)[:3]
         command += ["--voters", ",".join(f"{each}@{HOST}:{self._peer_ports[each]}" for each in voters)]

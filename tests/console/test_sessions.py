@@ -15,8 +15,8 @@ from selenium.webdriver.common.keys import Keys
 from minilog import Admin, NewTopic
 from minilog.admin.security import UserDeletion, UserUpsertion
 from minilog.security.access_rules import AccessRule, AccessRuleFilter, Operation, Pattern, Permission, ResourceKind
-from minilog_broker.console.actions import ACTIONS
-from minilog_broker.console.web import PAGES
+from minilog_tools.console.actions import ACTIONS
+from minilog_tools.console.web import PAGES
 from tests.cluster import HOST
 from tests.console.browser import DESK, PHONE, Browser
 from tests.console.visiting import RunningConsole, Visitor, running_console

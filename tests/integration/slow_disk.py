@@ -12,8 +12,8 @@ import threading
 import time
 
 from minilog.record_batch.header import Buffer
-from minilog_broker.cli.main import main
 from minilog_broker.storage.files import OsFile
+from minilog_tools.cli.main import main
 
 
 def slow_down(seconds: float, flag: pathlib.Path, part: str) -> None:

@@ -21,7 +21,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from minilog.security.channel_security import split_keystore
-from minilog_broker.cli.app import run
 from minilog_broker.security.certificates import (
     Signing,
     broker_identity,
@@ -31,6 +30,7 @@ from minilog_broker.security.certificates import (
     key_pem,
     read_authority,
 )
+from minilog_tools.cli.app import run
 
 METHOD = "/test.Names/Name"
 WITHIN_S = 20.0

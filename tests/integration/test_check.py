@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from minilog import Admin, NewTopic, Producer, schema_from_ddl
-from minilog_broker.cli.app import run
+from minilog_tools.cli.app import run
 from tests.cluster import running_cluster
 
 

@@ -13,8 +13,8 @@ from minilog.security.access_rules import AccessRule, Operation, Pattern, Permis
 from minilog.typed.schema.evolution import widen_column
 from minilog.typed.schema.fields import Primitive
 from minilog.types import SchemaStep, TopicAlteration
-from minilog_broker.cli.backup_file import Metadata
-from minilog_broker.cli.cluster_backup import collect
+from minilog_tools.cli.backup_file import Metadata
+from minilog_tools.cli.cluster_backup import collect
 from tests import programs
 from tests.cluster import Cluster, running_cluster
 

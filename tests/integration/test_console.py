@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, QueueConsumer, TopicPartition, schema_from_ddl
-from minilog_broker.console.browser_rules import CONTENT_SECURITY_POLICY
+from minilog_tools.console.browser_rules import CONTENT_SECURITY_POLICY
 from tests import programs
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.console.visiting import RunningConsole, Visitor, running_console

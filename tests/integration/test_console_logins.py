@@ -14,9 +14,9 @@ import pytest
 from minilog import Admin, NewTopic
 from minilog.admin.security import QuotaAlteration, UserDeletion, UserUpsertion
 from minilog.security.access_rules import AccessRule, AccessRuleFilter, Operation, Pattern, Permission, ResourceKind
-from minilog_broker.console.actions import ACTIONS
-from minilog_broker.console.sessions import MOST
-from minilog_broker.console.web import PAGES
+from minilog_tools.console.actions import ACTIONS
+from minilog_tools.console.sessions import MOST
+from minilog_tools.console.web import PAGES
 from tests.console.visiting import RunningConsole, Visitor, running_console
 from tests.integration.moving import wait_until
 from tests.rules import proves

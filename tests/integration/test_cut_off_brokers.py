@@ -13,7 +13,7 @@ from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.errors import BrokerNotAvailable, MinilogError
 from minilog.security.access_rules import AccessRule, AccessRuleFilter, Operation, Pattern, Permission, ResourceKind
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
-from minilog_broker.cli.app import run
+from minilog_tools.cli.app import run
 from tests.cluster import OF_NOW
 from tests.integration.moving import wait_until
 from tests.integration.test_access_rules import PASSWORD, user

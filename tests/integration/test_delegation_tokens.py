@@ -24,7 +24,7 @@ from minilog.errors import (
 )
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
 from minilog.security.secret import Secret
-from minilog_broker.cli.app import run
+from minilog_tools.cli.app import run
 from pyspark_minilog.login import task_login
 from pyspark_minilog.options.table import parse_source_options
 from tests.cluster import running_cluster

@@ -10,7 +10,7 @@ import contextlib
 
 from minilog import Producer
 from minilog.testing import running_cluster
-from minilog_broker.demo import topics
+from minilog_tools.demo import topics
 
 
 def test_a_window_counts_when_it_is_committed() -> None:

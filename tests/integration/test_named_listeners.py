@@ -97,7 +97,7 @@ class NamedCluster(SecuredCluster):
             settings["listener.name.outside.ssl.keystore.location"] = str(self.folder.absolute() / "server.pem")
         else:
             del settings["super.users"], settings["sasl.scram.users.file"]
-        command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
+        command = [sys.executable, "-m", "minilog_tools.cli.main", "broker", "--id", str(broker_id)]
         command += ["--voters", self.voter_list, "--data-dir", str(self.data_directory(broker_id))]
         command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         return command

@@ -22,7 +22,7 @@ from email.parser import Parser
 import pytest
 from _pytest.mark import ParameterSet
 
-from minilog_broker.extras import BROKER_EXTRA
+from minilog_tools.extras import BROKER_EXTRA
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
@@ -138,14 +138,14 @@ def test_the_wheel_is_small_and_holds_what_the_tree_has(built: Built) -> None:
     assert built.wheel.stat().st_size < LARGEST_WHEEL_BYTES
     with zipfile.ZipFile(built.wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    homes = ("client", "broker", "spark_connector")
+    homes = ("client", "broker", "operator_tools", "spark_connector")
     tree = {
         str(path.relative_to(ROOT / home))
         for home in homes
         for path in (ROOT / home).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert names == tree | {"minilog_broker/demo/delays_job.py"}
+    assert names == tree | {"minilog_tools/demo/delays_job.py"}
 
 
 @pytest.mark.dear("it builds and installs packages")

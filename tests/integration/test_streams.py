@@ -22,7 +22,6 @@ from minilog.net.stream_frames import SharedMemory
 from minilog.security.channel_security import ChannelSecurity, PemFiles
 from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import data_pb2
-from minilog_broker.local_security import open_security
 from minilog_broker.server.ingress.rules.admission import Admission
 from minilog_broker.server.ingress.rules.budget import Budget
 from minilog_broker.server.ingress.rules.client_stream import ClientStream
@@ -33,6 +32,7 @@ from minilog_broker.server.ingress.transport.stream_listener import StreamListen
 from minilog_broker.server.ingress.transport.stream_server import StreamServer
 from minilog_broker.server.runtime.observer import UNOBSERVED
 from minilog_broker.server.runtime.turns import Turns
+from minilog_tools.local_security import open_security
 from tests.cluster import HOST, STREAM_PORT_OFFSET, Cluster, free_ports, running_cluster
 from tests.streams_by_hand import HandStream, Place, StreamEnded, hello_frame
 from tests.unit.wires import connection

@@ -43,7 +43,7 @@ def _brokers(folder: pathlib.Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"minilog_broker.single_broker" in words and any(os.fsencode(folder) in word for word in words):
+        if b"minilog_tools.single_broker" in words and any(os.fsencode(folder) in word for word in words):
             process_ids.append(int(path.parent.name))
     return process_ids
 

@@ -171,7 +171,7 @@ def test_a_client_whose_environment_asks_for_it_tells_until_it_ends(
         cluster.wait_running()
         with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
             admin.create_topics([NewTopic(TOPIC, 1, 1)])
-        produce = [sys.executable, "-m", "minilog_broker.cli.main", "produce", TOPIC, "-b", cluster.bootstrap_servers]
+        produce = [sys.executable, "-m", "minilog_tools.cli.main", "produce", TOPIC, "-b", cluster.bootstrap_servers]
         asking = {**os.environ, **environment, "OTEL_BSP_SCHEDULE_DELAY": "60000"}  # what is left is told at the end
         ended = subprocess.run(produce, input="late\n", env=asking, text=True, capture_output=True, timeout=WITHIN_S)
         assert (ended.returncode, ended.stderr.count("opentelemetry")) == (0, 0), ended.stderr

@@ -11,11 +11,11 @@ import pytest
 
 from minilog import Admin
 from minilog.errors import InvalidArgument, VotersNotReady
-from minilog_broker.cli.app import run
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.server.disk.vote_file import FILE_NAME
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.files import OsFileSystem
+from minilog_tools.cli.app import run
 from tests.cluster import free_ports, running_cluster
 from tests.integration.moving import Writing, admin, create, wait_in_sync, wait_until
 from tests.rules import proves

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from minilog import Admin, NewTopic, Producer
-from minilog_broker.demo.data import FLIGHTS_SCHEMA, WEATHER_SCHEMA, closing_events, load_flights, load_weather
-from minilog_broker.demo.expected import expected_delays
+from minilog_tools.demo.data import FLIGHTS_SCHEMA, WEATHER_SCHEMA, closing_events, load_flights, load_weather
+from minilog_tools.demo.expected import expected_delays
 from tests.cluster import running_cluster
 from tests.rules import proves
 from tests.spark.conftest import BROKER_SETTINGS

@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs" / "spec"
 NOT_OURS = ("LICENSE", "constraints.txt", "tools/dashboard_page/package-lock.json")
 SITE = ("mkdocs.yml", "tools/build_site.py", "tests/unit/documents/test_site.py")  # they name pages of the site
-VENDORED = ("tests/console/axe/", "broker/minilog_broker/console/static/uplot/")
+VENDORED = ("tests/console/axe/", "operator_tools/minilog_tools/console/static/uplot/")
 PICTURES = (".png", ".svg")
 GENERATED = re.compile(r"client/minilog/v1/.*_pb2(_grpc)?\.py$")  # descriptors as bytes; the stubs beside them are read
 

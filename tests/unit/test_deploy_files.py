@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import typer
 
-from minilog_broker.cli import app
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.config_layers import load_config
+from minilog_tools.cli import app
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -22,7 +22,7 @@ from minilog.v1 import (
     records_pb2,
     security_pb2,
 )
-from minilog_broker.cli.app import tree
+from minilog_tools.cli.app import tree
 from tests.rules import proves
 
 pytestmark = proves("DOC.3")

@@ -12,7 +12,7 @@ import pytest
 
 from minilog import errors
 from minilog.v1 import common_pb2
-from minilog_broker import extras
+from minilog_tools import extras
 from tests.rules import proves
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -106,7 +106,7 @@ def test_every_package_says_that_it_is_typed() -> None:
     """Else a checker takes all of it for Any where it is installed (PEP 561). The wheel has what is in the folders."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert len(packages) == 3
+    assert len(packages) == 4
     assert {f"{each}/py.typed" for each in packages} <= {named(file) for file in committed_files()}
 
 

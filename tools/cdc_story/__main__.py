@@ -12,8 +12,8 @@ import sys
 import tempfile
 import time
 
-from minilog_broker.demo.spark_job import check_spark_can_run
 from minilog_broker.failure import CommandFailed
+from minilog_tools.demo.spark_job import check_spark_can_run
 from tools.cdc_story.postgres import record_changes
 from tools.cdc_story.story import Changes, Outcome, load_changes, tell
 

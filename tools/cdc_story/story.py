@@ -18,10 +18,10 @@ from typing import Any
 
 import minilog
 from minilog import Admin, NewTopic, Producer, schema_from_ddl
-from minilog_broker.demo.spark_job import SparkJob
 from minilog_broker.failure import CommandFailed
-from minilog_broker.local_cluster import LocalCluster
-from minilog_broker.local_ports import free_ports
+from minilog_tools.demo.spark_job import SparkJob
+from minilog_tools.local_cluster import LocalCluster
+from minilog_tools.local_ports import free_ports
 
 SOURCE, TARGET, BAD = "bank.public.accounts", "accounts", "accounts-bad"
 DDL = (

@@ -54,7 +54,7 @@ class Pauses:
 
 def console_command(options: ConsoleOptions) -> list[str]:
     """The command line of the process. It holds no secret: other users of the machine see it."""
-    command = [sys.executable, "-m", "minilog_broker.cli.main", "console", "--of-broker"]
+    command = [sys.executable, "-m", "minilog_tools.cli.main", "console", "--of-broker"]
     command += ["--listen", address_text(options.listen)]
     if options.keystore:
         command += ["--ssl-keystore", options.keystore]

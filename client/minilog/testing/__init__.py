@@ -69,7 +69,7 @@ def running_cluster(
 @contextlib.contextmanager
 def _broker(directory: pathlib.Path, settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """The broker's process. It is killed at the end of the block, since its data goes with it."""
-    command = [sys.executable, "-m", "minilog_broker.single_broker", str(os.getpid()), str(directory)]
+    command = [sys.executable, "-m", "minilog_tools.single_broker", str(os.getpid()), str(directory)]
     command += [f"{name}={value}" for name, value in settings.items()]
     with _log(directory).open("wb") as log:
         process = subprocess.Popen(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from minilog_broker.levels import SUPPORTED_LEVELS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-SOURCES = ("client", "broker", "spark_connector", "jobs", "proto", "tools")
+SOURCES = ("client", "broker", "operator_tools", "spark_connector", "jobs", "proto", "tools")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 LATER_VERSION = "99.0.0"
 EARLIER_VERSION = "0.0.9"

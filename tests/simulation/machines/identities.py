@@ -12,9 +12,9 @@ import tempfile
 
 from minilog.security.scram import SALT_BYTES, ScramCredential, ScramMechanism
 from minilog.security.secret import Secret
-from minilog_broker.local_security import CLUSTER_NAME, USER_NAME, open_security
 from minilog_broker.server.access.scram_exchange import verifier_line
 from minilog_broker.server.clients.peer_channels import server_name
+from minilog_tools.local_security import CLUSTER_NAME, USER_NAME, open_security
 
 ADMIN = USER_NAME
 APP, GUEST, FORGER, GLUTTON = "app", "guest", "forger", "glutton"

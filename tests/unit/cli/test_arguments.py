@@ -21,18 +21,18 @@ from minilog.types import (
     TopicDescription,
 )
 from minilog.v1 import common_pb2, coordinator_pb2
-from minilog_broker.cli import app
-from minilog_broker.cli.broker import parse_voters
-from minilog_broker.cli.common import client_settings, read_offset
-from minilog_broker.cli.consume import begin_offsets, record_document
-from minilog_broker.cli.given_records import split_lines
-from minilog_broker.cli.group import group_document
-from minilog_broker.cli.held_offsets import HeldOffsets
-from minilog_broker.cli.queue import queue_document
-from minilog_broker.cli.topic import topic_document
-from minilog_broker.cli.transaction import transaction_document
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.broker_options import VoterAddress
+from minilog_tools.cli import app
+from minilog_tools.cli.broker import parse_voters
+from minilog_tools.cli.common import client_settings, read_offset
+from minilog_tools.cli.consume import begin_offsets, record_document
+from minilog_tools.cli.given_records import split_lines
+from minilog_tools.cli.group import group_document
+from minilog_tools.cli.held_offsets import HeldOffsets
+from minilog_tools.cli.queue import queue_document
+from minilog_tools.cli.topic import topic_document
+from minilog_tools.cli.transaction import transaction_document
 from tests.programs import unboxed
 
 LOCAL = ("broker", "--id", "1", "--listen", "127.0.0.1:9092", "--data-dir", "d", "--voters", "1@h:1")

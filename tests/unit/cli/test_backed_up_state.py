@@ -8,8 +8,8 @@ import pathlib
 import pytest
 
 from minilog.v1 import coordinator_records_pb2
-from minilog_broker.cli.backup_file import Metadata
 from minilog_broker.controller.record_kinds import KINDS
+from minilog_tools.cli.backup_file import Metadata
 
 DOCUMENT = (pathlib.Path(__file__).parents[3] / "docs/operating/backup.md").read_text()
 

@@ -11,7 +11,6 @@ import pytest
 
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, records_to_columns
-from minilog_broker.cli.app import run
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import METADATA_KEY, place
 from minilog_broker.storage.data_directory import DataDirectory
@@ -19,6 +18,7 @@ from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
+from minilog_tools.cli.app import run
 from tests.unit.storage.logs import fill, open_log
 
 FILES = OsFileSystem()
@@ -156,5 +156,5 @@ def test_an_error_of_our_own_is_no_damage(
     def fails(*_: object) -> None:
         raise AssertionError("nobody expects this")
 
-    monkeypatch.setattr("minilog_broker.cli.check.look_into", fails)
+    monkeypatch.setattr("minilog_tools.cli.check.look_into", fails)
     assert "unexpected AssertionError: nobody expects this: this is a bug in minilog" in refused(capsys, data)

@@ -12,11 +12,11 @@ import pytest
 from minilog.admin.security import Quota
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
 from minilog.types import BrokerSetting
-from minilog_broker.cli.backup_file import KeptOffset, KeptTopic, Metadata, _checksum, decode, encode
-from minilog_broker.cli.backup_plan import Plan, plan_of, settable_configs
-from minilog_broker.cli.cluster_backup import _write
-from minilog_broker.cli.held_offsets import HeldOffsets
 from minilog_broker.failure import CommandFailed
+from minilog_tools.cli.backup_file import KeptOffset, KeptTopic, Metadata, _checksum, decode, encode
+from minilog_tools.cli.backup_plan import Plan, plan_of, settable_configs
+from minilog_tools.cli.cluster_backup import _write
+from minilog_tools.cli.held_offsets import HeldOffsets
 
 SCHEMA = {"version": 1, "fields": [{"id": 1, "name": "carrier"}]}
 FLIGHTS = KeptTopic(name="flights", partitions=3, replication_factor=2, configs={"retention.ms": "5"})

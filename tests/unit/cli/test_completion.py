@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from minilog_broker.cli import app
+from minilog_tools.cli import app
 
 _LINE = "minilog topic create --dd"
 _BASH = """

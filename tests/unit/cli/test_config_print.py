@@ -10,10 +10,10 @@ import pytest
 
 from minilog import config as client_config
 from minilog.config import parse_config
-from minilog_broker.cli.app import run
 from minilog_broker.server import config as broker_config
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.config_layers import load_config
+from minilog_tools.cli.app import run
 
 PLANTED = "hunter2-correct-horse"
 JAAS = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="{PLANTED}";'

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from minilog_broker.cli import app
+from minilog_tools.cli import app
 
 _TREE: Any = typer.main.get_command(app.tree())
 

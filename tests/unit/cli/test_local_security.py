@@ -7,10 +7,10 @@ import pathlib
 
 import pytest
 
-from minilog_broker.cli import app
-from minilog_broker.local_cluster import LocalCluster
-from minilog_broker.local_security import open_security
 from minilog_broker.server.config_layers import load_config
+from minilog_tools.cli import app
+from minilog_tools.local_cluster import LocalCluster
+from minilog_tools.local_security import open_security
 
 
 class TestLocalClusters:

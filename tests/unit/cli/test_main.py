@@ -9,7 +9,7 @@ import pytest
 
 _LOOK = """
 import sys
-from minilog_broker.cli import app, main
+from minilog_tools.cli import app, main
 
 def run(arguments):
     from minilog.record_batch.builder import records_to_columns
@@ -30,7 +30,7 @@ def test_the_first_array_of_a_process_does_not_import_pandas() -> None:
 
 _WITHOUT = """
 import sys
-from minilog_broker.cli import main
+from minilog_tools.cli import main
 from minilog_broker.imports import Without
 sys.meta_path.insert(0, Without({missing!r}))
 sys.argv = ["minilog", *{arguments!r}]

@@ -17,10 +17,10 @@ from minilog import TopicSchema
 from minilog.typed.rows.as_json import rows_as_json
 from minilog.typed.schema.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct, arrow_type
 from minilog.typed.schema.topic_schema import first_version
-from minilog_broker.cli.as_csv import rows_as_csv
-from minilog_broker.cli.json_rows import json_rows
-from minilog_broker.cli.row_sources import BadRows, Part
-from minilog_broker.cli.table_rows import csv_rows
+from minilog_tools.cli.as_csv import rows_as_csv
+from minilog_tools.cli.json_rows import json_rows
+from minilog_tools.cli.row_sources import BadRows, Part
+from minilog_tools.cli.table_rows import csv_rows
 
 _FAR_DAY, _FAR_US = 10_000_000, 10**18
 

@@ -6,7 +6,7 @@ import pytest
 
 from minilog import TopicPartition
 from minilog.types import QueueDescription, QueuePosition, QueueRange
-from minilog_broker.cli.queue_peek import Peeked, pieces
+from minilog_tools.cli.queue_peek import Peeked, pieces
 
 RANGES = [
     QueueRange(4, 6, "leased", 2, 11, "shipper-1", 20_000),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.types import BrokerDescription, TopicPartition
-from minilog_broker.cli.rebalance_plan import EVEN_WITHIN, REPLICA_BYTES, Move, Placed, loads, plan_moves
+from minilog_tools.cli.rebalance_plan import EVEN_WITHIN, REPLICA_BYTES, Move, Placed, loads, plan_moves
 
 MIB = 1 << 20
 

@@ -18,11 +18,11 @@ import typer
 
 from minilog import TopicSchema, schema_from_ddl
 from minilog.typed.rows.as_json import rows_as_json
-from minilog_broker.cli import row_sources
-from minilog_broker.cli.json_rows import json_rows
-from minilog_broker.cli.produce_rows import RowFormat, check_time_zone
-from minilog_broker.cli.row_sources import BLOCK_BYTES, BadRows, Counted, Part, Pipe, ReadRows, first_failing
-from minilog_broker.cli.table_rows import csv_rows, parquet_rows
+from minilog_tools.cli import row_sources
+from minilog_tools.cli.json_rows import json_rows
+from minilog_tools.cli.produce_rows import RowFormat, check_time_zone
+from minilog_tools.cli.row_sources import BLOCK_BYTES, BadRows, Counted, Part, Pipe, ReadRows, first_failing
+from minilog_tools.cli.table_rows import csv_rows, parquet_rows
 
 FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp", ["carrier"], "at")
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
@@ -148,7 +148,7 @@ def test_large_files_are_read_in_parts_and_a_bad_line_costs_only_its_own() -> No
 
 
 def test_a_line_without_an_end_is_refused_at_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minilog_broker.cli.json_rows.MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("minilog_tools.cli.json_rows.MAX_LINE_BYTES", 1 << 20)
     with pytest.raises(BadRows, match="a line takes more than 1 MiB"):
         from_json(b"x" * (3 << 20))
 

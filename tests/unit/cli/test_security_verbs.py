@@ -8,9 +8,9 @@ import pytest
 import typer
 
 from minilog.security.access_rules import AccessRule, AccessRuleFilter, Operation, Pattern, Permission, ResourceKind
-from minilog_broker.cli.acl import RuleOptions, wanted_filters, wanted_rules
-from minilog_broker.cli.quota import whole_number
-from minilog_broker.cli.user import one_line
+from minilog_tools.cli.acl import RuleOptions, wanted_filters, wanted_rules
+from minilog_tools.cli.quota import whole_number
+from minilog_tools.cli.user import one_line
 
 TOPIC, GROUP = (ResourceKind.TOPIC, "flights"), (ResourceKind.GROUP, "report")
 READ = RuleOptions(

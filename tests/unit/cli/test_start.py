@@ -8,7 +8,7 @@ import sys
 import pytest
 import typer
 
-from minilog_broker.cli import app
+from minilog_tools.cli import app
 
 _HEAVY = {
     "cryptography", "google.protobuf", "grpc", "jwt", "minilog.admin", "minilog.aio.admin",
@@ -24,7 +24,7 @@ _ARROW = {"pyarrow", "numpy"}  # Arrow itself loads numpy
 _PRODUCER = {"minilog.aio.producer", "minilog.aio.producer_shell", "minilog.producer.sender"}
 _CONSUMER = {"minilog.aio.consumer_shell", "minilog.consumer.core"}
 _ADMIN = {"minilog.admin", "minilog.aio.admin"}
-_RUN = "from minilog_broker.cli import main; import sys; sys.argv = ['minilog', {}]; main.main()"
+_RUN = "from minilog_tools.cli import main; import sys; sys.argv = ['minilog', {}]; main.main()"
 _NOWHERE = "'-b', 'no-port'"  # refused by the client, when all is loaded
 _BROKER = "'--id', '1', '--listen', '127.0.0.1:1', '--voters', '1@127.0.0.1:1', '--data-dir', '/dev/null/none'"
 _STORED = {
@@ -47,7 +47,7 @@ _CASES = {
     "from minilog import Consumer": _NETWORK | _ARROW | _CONSUMER,
     "from minilog import Producer, Consumer": _NETWORK | _ARROW | _PRODUCER | _CONSUMER,
     "from minilog import Admin": _NETWORK | _ADMIN,
-    "import minilog_broker.cli.main": set(),
+    "import minilog_tools.cli.main": set(),
     _RUN.format("'--version'"): set(),
     _RUN.format("'--help'"): {"google.protobuf", "typer", "rich"},
     _RUN.format(f"'topic', 'list', {_NOWHERE}"): _NETWORK | _ADMIN | {"typer"},

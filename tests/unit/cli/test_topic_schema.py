@@ -14,12 +14,12 @@ from minilog.typed.schema.evolution import as_next_version
 from minilog.typed.schema.schema_json import schema_to_json
 from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import TopicDescription
-from minilog_broker.cli import app
-from minilog_broker.cli.topic import topic_document
-from minilog_broker.cli.topic_schema import Evolution, given_schema, print_schema, schema_document
-from minilog_broker.cli.topic_schema import _moved as moved
-from minilog_broker.cli.topic_schema import _renamed as renamed
-from minilog_broker.cli.topic_schema import _typed as typed
+from minilog_tools.cli import app
+from minilog_tools.cli.topic import topic_document
+from minilog_tools.cli.topic_schema import Evolution, given_schema, print_schema, schema_document
+from minilog_tools.cli.topic_schema import _moved as moved
+from minilog_tools.cli.topic_schema import _renamed as renamed
+from minilog_tools.cli.topic_schema import _typed as typed
 
 FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp", ["carrier"], "at")
 

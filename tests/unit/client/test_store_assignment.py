@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from minilog.errors import InvalidRecord
 from minilog.typed.rows.rows import rows_of
 from minilog.typed.schema.ddl import schema_from_ddl
-from minilog_broker.cli.json_rows import json_rows
-from minilog_broker.cli.row_sources import BadRows
-from minilog_broker.cli.table_rows import csv_rows
+from minilog_tools.cli.json_rows import json_rows
+from minilog_tools.cli.row_sources import BadRows
+from minilog_tools.cli.table_rows import csv_rows
 
 REFUSED = "refused"
 NUMBERS = ["byte", "short", "int", "long", "float", "double"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minilog_broker.console.attempts import (
+from minilog_tools.console.attempts import (
     FIRST_S,
     FORGOTTEN_S,
     LONGEST_S,

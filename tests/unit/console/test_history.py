@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minilog_broker.console.history import MOST_POINTS, MOST_SERIES, History
+from minilog_tools.console.history import MOST_POINTS, MOST_SERIES, History
 
 
 def test_a_rate_is_what_was_written_between_two_looks() -> None:

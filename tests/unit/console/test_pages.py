@@ -19,15 +19,15 @@ from minilog.types import (
     TopicDescription,
     VoterDescription,
 )
-from minilog_broker.console.cluster_view import ClusterView, FirstLooks, GroupLook
-from minilog_broker.console.pages.cluster import broker_rows, topic_row
-from minilog_broker.console.pages.page import ON_ONE_PAGE, Visit, piece_of
-from minilog_broker.console.pages.records import wanted_records
-from minilog_broker.console.pages.topics import partition_row
-from minilog_broker.console.queue_look import QueueLook
-from minilog_broker.console.record_reader import MOST_RECORDS, RecordReader, Start
-from minilog_broker.console.rendering import age, href, rate, short, size, time_text
-from minilog_broker.console.shown_bytes import Form
+from minilog_tools.console.cluster_view import ClusterView, FirstLooks, GroupLook
+from minilog_tools.console.pages.cluster import broker_rows, topic_row
+from minilog_tools.console.pages.page import ON_ONE_PAGE, Visit, piece_of
+from minilog_tools.console.pages.records import wanted_records
+from minilog_tools.console.pages.topics import partition_row
+from minilog_tools.console.queue_look import QueueLook
+from minilog_tools.console.record_reader import MOST_RECORDS, RecordReader, Start
+from minilog_tools.console.rendering import age, href, rate, short, size, time_text
+from minilog_tools.console.shown_bytes import Form
 
 
 def partition(number: int, leader: int | None = 1, isr: tuple[int, ...] = (1, 2, 3)) -> PartitionDescription:

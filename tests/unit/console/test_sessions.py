@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minilog_broker.console.sessions import IDLE_S, LONGEST_S, MOST, MOST_OF_USER, Sessions, form_token, is_form_token
+from minilog_tools.console.sessions import IDLE_S, LONGEST_S, MOST, MOST_OF_USER, Sessions, form_token, is_form_token
 
 
 def test_a_session_is_found_by_its_token_alone() -> None:

@@ -7,7 +7,7 @@ import pytest
 from minilog.addresses import is_loopback
 from minilog.config import parse_config
 from minilog.errors import InvalidConfig
-from minilog_broker.console.settings import console_settings, viewer_client
+from minilog_tools.console.settings import console_settings, viewer_client
 
 SECURED = {
     "bootstrap.servers": "127.0.0.1:9092",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minilog_broker.console.shown_bytes import HEX_BYTES, JSON_BYTES, SHOWN_BYTES, Form, _beginning, shown_bytes
+from minilog_tools.console.shown_bytes import HEX_BYTES, JSON_BYTES, SHOWN_BYTES, Form, _beginning, shown_bytes
 from tests.rules import proves
 
 pytestmark = proves("CON.3")

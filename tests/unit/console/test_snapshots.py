@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from minilog_broker.console.snapshots import AGE_PER_CPU, MOST, YOUNGEST_S, Snapshots
+from minilog_tools.console.snapshots import AGE_PER_CPU, MOST, YOUNGEST_S, Snapshots
 from tests.rules import proves
 
 pytestmark = proves("CON.7")

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from starlette.types import ASGIApp
 
-from minilog_broker.console.actions import ACTIONS
-from minilog_broker.console.browser_rules import CONTENT_SECURITY_POLICY
-from minilog_broker.console.forms import MAX_FORM_BYTES
-from minilog_broker.console.sessions import form_token
-from minilog_broker.console.settings import console_settings
-from minilog_broker.console.web import MAX_QUERY_CHARACTERS, PAGES, Console
+from minilog_tools.console.actions import ACTIONS
+from minilog_tools.console.browser_rules import CONTENT_SECURITY_POLICY
+from minilog_tools.console.forms import MAX_FORM_BYTES
+from minilog_tools.console.sessions import form_token
+from minilog_tools.console.settings import console_settings
+from minilog_tools.console.web import MAX_QUERY_CHARACTERS, PAGES, Console
 from tests.rules import proves
 from tests.unit.console.asking import Answer, ask
 

@@ -9,8 +9,8 @@ import math
 import pyarrow as pa
 import pytest
 
-from minilog_broker.demo import data
-from minilog_broker.demo.expected import compare_delays, expected_delays, last_values, take_census
+from minilog_tools.demo import data
+from minilog_tools.demo.expected import compare_delays, expected_delays, last_values, take_census
 
 
 def _time(hour: int, minute: int = 0, day: int = 1) -> datetime.datetime:

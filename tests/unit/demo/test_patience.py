@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from minilog_broker.demo.patience import LONGEST_S, Patience, Signs, cpu_s_of_group
+from minilog_tools.demo.patience import LONGEST_S, Patience, Signs, cpu_s_of_group
 
 
 def _outcome(first: Signs, later: dict[float, Signs]) -> str | None:

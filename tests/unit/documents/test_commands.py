@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import typer
 
-from minilog_broker.cli.app import tree
 from minilog_broker.server.config_layers import load_config
+from minilog_tools.cli.app import tree
 from tests import documents
 from tests.documents import ROOT, Block
 from tests.rules import proves

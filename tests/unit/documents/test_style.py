@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
-from minilog_broker.cli.app import tree
 from minilog_broker.server.metrics import names
+from minilog_tools.cli.app import tree
 from tests import documents
 from tests.documents import ROOT
 from tests.rules import proves
@@ -43,7 +43,12 @@ def help_texts(command: Any = None, path: str = "minilog") -> Iterator[tuple[str
 
 def said() -> Iterator[tuple[str, str]]:
     """The texts of all errors, log lines, warnings and printed lines of the product, and the meanings of errors."""
-    for package in ("client/minilog", "broker/minilog_broker", "spark_connector/pyspark_minilog"):
+    for package in (
+        "client/minilog",
+        "broker/minilog_broker",
+        "operator_tools/minilog_tools",
+        "spark_connector/pyspark_minilog",
+    ):
         for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())) if "/v1/" not in str(file) else ():
                 if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and SPEAKS.match(ast.unparse(node.func))):

@@ -8,7 +8,7 @@ import sys
 _LOOK = """
 import sys
 import minilog_broker.server.broker
-from minilog_broker.cli.app import tree
+from minilog_tools.cli.app import tree
 tree()
 print(sorted({each.partition(".")[0] for each in sys.modules} & {"cryptography", "jwt"}))
 """

@@ -7,10 +7,10 @@ import pathlib
 import pytest
 
 from minilog.errors import InvalidConfig
-from minilog_broker.cli.common import parse_assignments
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.config_layers import load_config
 from minilog_broker.storage.compaction.newest_offsets import MAX_BUFFER_BYTES
+from minilog_tools.cli.common import parse_assignments
 from tests.rules import proves
 
 pytestmark = proves("DOC.2")

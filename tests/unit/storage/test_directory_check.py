@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from minilog.errors import UnsupportedVersion
-from minilog_broker.cli.check import upper_layers
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.quorum_effects import VoteState
@@ -25,6 +24,7 @@ from minilog_broker.storage.marks import write_mark
 from minilog_broker.storage.producer_state import ProducerState
 from minilog_broker.storage.segment_name import SegmentName
 from minilog_broker.storage.snapshot_id import SnapshotId, snapshot_name
+from minilog_tools.cli.check import upper_layers
 from tests.unit.record_batch.batches import of_a_later_version
 from tests.unit.storage.logs import DIRECTORY, KEY, SETTINGS, batch, compact, fill, open_log
 from tests.world.disk import MemoryDisk

@@ -1,0 +1,317 @@
+"""`minilog acl` adds, removes and lists access rules. Its options have the names of kafka-acls."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from minilog.security.access_rules import (
+    ANY,
+    CLUSTER_NAME,
+    AccessRule,
+    AccessRuleFilter,
+    Operation,
+    Pattern,
+    Permission,
+    ResourceKind,
+)
+from minilog_broker.failure import CommandFailed
+from minilog_tools.cli.common import (
+    AsJson,
+    BootstrapServers,
+    CommandConfig,
+    admin_client,
+    client_settings,
+    print_json,
+    print_table,
+    say,
+    say_late_brokers,
+)
+from minilog_tools.cli.examples import examples
+
+app = typer.Typer(no_args_is_help=True)
+Allowed = Annotated[
+    list[str] | None, typer.Option("--allow-principal", metavar="User:NAME", help="User:* is everybody. Repeatable.")
+]
+Denied = Annotated[
+    list[str] | None,
+    typer.Option("--deny-principal", metavar="User:NAME", help="A deny counts before an allow. Repeatable."),
+]
+Operations = Annotated[list[Operation] | None, typer.Option("--operation", help="Repeatable.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="'*' is every topic. Repeatable.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="'*' is every group. Repeatable.")]
+TransactionalIds = Annotated[
+    list[str] | None, typer.Option("--transactional-id", metavar="NAME", help="'*' is every id. Repeatable.")
+]
+OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="All names that begin with the given one.")]
+Hosts = Annotated[
+    list[str] | None, typer.Option("--host", metavar="ADDRESS", help="The client's address. Default: any.")
+]
+OfProducer = Annotated[
+    bool, typer.Option("--producer", help="The operations that a producer needs on --topic and --transactional-id.")
+]
+OfConsumer = Annotated[
+    bool, typer.Option("--consumer", help="The operations that a consumer needs on --topic and --group.")
+]
+
+_PRODUCER = {
+    ResourceKind.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
+    ResourceKind.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+}
+_CONSUMER = {
+    ResourceKind.TOPIC: (Operation.READ, Operation.DESCRIBE),
+    ResourceKind.GROUP: (Operation.READ,),
+}
+"""The operations that a producer or a consumer needs, by the kind of resource. They are those of Kafka's --producer and
+--consumer."""
+
+Resource = tuple[ResourceKind, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOptions:
+    """The rules that one command line names: each principal, with each operation, on each resource, from each host."""
+
+    principals: tuple[tuple[str, Permission], ...]
+    operations: tuple[Operation, ...]
+    resources: tuple[Resource, ...]
+    pattern: Pattern
+    hosts: tuple[str, ...]
+    producer: bool
+    consumer: bool
+
+    def grants(self) -> list[tuple[Resource, Operation]]:
+        """The pairs of a resource and an operation. Raises BadParameter where --producer or --consumer needs more."""
+        kinds = {kind for kind, _ in self.resources}
+        if self.producer and ResourceKind.TOPIC not in kinds:
+            raise typer.BadParameter("--producer needs --topic NAME")
+        if self.consumer and not {ResourceKind.TOPIC, ResourceKind.GROUP} <= kinds:
+            raise typer.BadParameter("--consumer needs --topic NAME and --group NAME")
+        grants = list(itertools.product(self.resources, self.operations))
+        for table, is_given in ((_PRODUCER, self.producer), (_CONSUMER, self.consumer)):
+            if is_given:
+                grants += [
+                    (resource, operation) for resource in self.resources for operation in table.get(resource[0], ())
+                ]
+        return list(dict.fromkeys(grants))
+
+
+@app.callback()
+def acl() -> None:
+    """Add, list and remove access rules. Rules allow or deny. Anything that no rule allows is denied."""
+
+
+@app.command(
+    epilog=examples(
+        "minilog acl add --allow-principal User:alice --operation read --topic flights",
+        "minilog acl add --allow-principal User:report --consumer --topic flights --group report",
+    )
+)
+def add(
+    allowed: Allowed = None,
+    denied: Denied = None,
+    operations: Operations = None,
+    topics: Topics = None,
+    groups: Groups = None,
+    transactional_ids: TransactionalIds = None,
+    of_cluster: OfCluster = False,
+    prefixed: Prefixed = False,
+    hosts: Hosts = None,
+    producer: OfProducer = False,
+    consumer: OfConsumer = False,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add rules: each principal, with each operation, on each resource, from each host."""
+    resources = _resources(topics, groups, transactional_ids, of_cluster)
+    options = _rule_options(
+        allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer
+    )
+    rules = wanted_rules(options)
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        created = admin.create_access_rules(rules)
+        if denied:
+            say_late_brokers(admin)
+    if as_json:
+        print_json({"created": created, "rules": [rule_document(rule) for rule in rules]})
+        return
+    _print_rules(rules)
+    say(f"{created} rules added" + (f", {len(rules) - created} were there already" if created < len(rules) else ""))
+
+
+@app.command(
+    epilog=examples(
+        "minilog acl remove --allow-principal User:alice --topic flights",
+        "minilog acl remove --allow-principal User:report --group report",
+    )
+)
+def remove(
+    allowed: Allowed = None,
+    denied: Denied = None,
+    operations: Operations = None,
+    topics: Topics = None,
+    groups: Groups = None,
+    transactional_ids: TransactionalIds = None,
+    of_cluster: OfCluster = False,
+    prefixed: Prefixed = False,
+    hosts: Hosts = None,
+    producer: OfProducer = False,
+    consumer: OfConsumer = False,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the rules that match all given options. An option that is not given matches anything.
+
+    A name matches literal rules, and with --prefixed prefixed rules.
+    """
+    resources = _resources(topics, groups, transactional_ids, of_cluster)
+    options = _rule_options(
+        allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer
+    )
+    filters = wanted_filters(options)
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        deleted = admin.delete_access_rules(filters)
+        if deleted:
+            say_late_brokers(admin)
+    if not deleted:
+        raise CommandFailed("no rule matches all of the options, and none was removed: see `minilog acl list`")
+    if as_json:
+        print_json([rule_document(rule) for rule in deleted])
+        return
+    _print_rules(deleted)
+    say(f"{len(deleted)} rules removed")
+
+
+@app.command(
+    "list", epilog=examples("minilog acl list --topic flights", "minilog acl list --principal User:alice --json")
+)
+def list_(
+    principal: Annotated[str | None, typer.Option("--principal", metavar="User:NAME", help="Default: all.")] = None,
+    topics: Topics = None,
+    groups: Groups = None,
+    transactional_ids: TransactionalIds = None,
+    of_cluster: OfCluster = False,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the rules, literal and prefixed: all of them, or those that name one of the given resources."""
+    named = _resources(topics, groups, transactional_ids, of_cluster)
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        rules = admin.describe_access_rules(AccessRuleFilter(principal=principal))
+    shown = [rule for rule in rules if not named or (rule.resource_kind, rule.name) in named]
+    if as_json:
+        print_json([rule_document(rule) for rule in shown])
+    else:
+        _print_rules(shown)
+
+
+def rule_document(rule: AccessRule) -> dict[str, Any]:
+    """One rule, for JSON."""
+    return {
+        "resource": rule.resource_kind.value,
+        "name": rule.name,
+        "pattern": rule.pattern.value,
+        "principal": rule.principal,
+        "permission": rule.permission.value,
+        "operation": rule.operation.value,
+        "host": rule.host,
+    }
+
+
+def wanted_rules(options: RuleOptions) -> list[AccessRule]:
+    """All rules that the options name together. Raises BadParameter where an option is missing."""
+    if not options.principals:
+        raise typer.BadParameter("give the rule's principal: --allow-principal User:NAME or --deny-principal User:NAME")
+    if not options.resources:
+        raise typer.BadParameter("give the rule's resource: --topic, --group, --transactional-id or --cluster")
+    if not options.operations and not options.producer and not options.consumer:
+        raise typer.BadParameter("give the rule's operation: --operation, --producer or --consumer")
+    if (options.producer or options.consumer) and any(
+        permission is Permission.DENY for _, permission in options.principals
+    ):
+        raise typer.BadParameter("--producer and --consumer are for rules that allow: deny by --operation")
+    return [
+        AccessRule(principal, host, operation, *resource, options.pattern, permission)
+        for principal, permission in options.principals
+        for resource, operation in options.grants()
+        for host in options.hosts or (ANY,)
+    ]
+
+
+def wanted_filters(options: RuleOptions) -> list[AccessRuleFilter]:
+    """Filters for the rules to remove. Raises BadParameter without any option, because that would remove all rules."""
+    grants: Iterable[tuple[Resource | None, Operation | None]]
+    if options.producer or options.consumer:
+        grants = options.grants()
+    else:
+        grants = itertools.product(options.resources or (None,), options.operations or (None,))
+    filters = [
+        AccessRuleFilter(
+            principal=principal,
+            permission=permission,
+            operation=operation,
+            resource_kind=None if resource is None else resource[0],
+            name=None if resource is None else resource[1],
+            pattern=None if resource is None else options.pattern,
+            host=host,
+        )
+        for (principal, permission), (resource, operation), host in itertools.product(
+            options.principals or ((None, None),), grants, options.hosts or (None,)
+        )
+    ]
+    if filters == [AccessRuleFilter()]:
+        raise typer.BadParameter("give at least one filter: without any, the command would delete all rules")
+    return filters
+
+
+def _resources(
+    topics: list[str] | None, groups: list[str] | None, transactional_ids: list[str] | None, of_cluster: bool
+) -> tuple[Resource, ...]:
+    named = {
+        ResourceKind.TOPIC: topics,
+        ResourceKind.GROUP: groups,
+        ResourceKind.TRANSACTIONAL_ID: transactional_ids,
+        ResourceKind.CLUSTER: [CLUSTER_NAME] if of_cluster else None,
+    }
+    return tuple(dict.fromkeys((kind, name) for kind, names in named.items() for name in names or ()))
+
+
+def _rule_options(
+    allowed: list[str] | None,
+    denied: list[str] | None,
+    operations: list[Operation] | None,
+    resources: tuple[Resource, ...],
+    hosts: list[str] | None,
+    *,
+    prefixed: bool,
+    producer: bool,
+    consumer: bool,
+) -> RuleOptions:
+    if prefixed and not any(kind is not ResourceKind.CLUSTER for kind, _ in resources):
+        raise typer.BadParameter("--prefixed needs a name: --topic, --group or --transactional-id")
+    if prefixed and (ResourceKind.CLUSTER, CLUSTER_NAME) in resources:
+        raise typer.BadParameter("--prefixed needs names, and the cluster has none: leave out --cluster or --prefixed")
+    permitted = [(principal, Permission.ALLOW) for principal in allowed or ()]
+    refused = [(principal, Permission.DENY) for principal in denied or ()]
+    return RuleOptions(
+        tuple(dict.fromkeys([*permitted, *refused])),
+        tuple(dict.fromkeys(operations or ())),
+        resources,
+        Pattern.PREFIXED if prefixed else Pattern.LITERAL,
+        tuple(dict.fromkeys(hosts or ())),
+        producer,
+        consumer,
+    )
+
+
+def _print_rules(rules: Iterable[AccessRule]) -> None:
+    columns = ("resource", "name", "pattern", "principal", "permission", "operation", "host")
+    print_table(columns, (rule_document(rule).values() for rule in rules))

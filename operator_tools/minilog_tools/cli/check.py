@@ -1,0 +1,165 @@
+"""`minilog check` looks for damage in the data directory of a stopped broker. It asks no broker.
+
+The exit code is 0 for a sound directory, also if the next start has something to repair. It is 1 for a damaged one. It
+is 2 if the command could not check all of it. It is 3 if acknowledged records may be missing, and only other copies can
+tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from minilog.errors import MinilogError
+from minilog.types import TopicPartition
+from minilog_broker.controller.snapshot import check_snapshot
+from minilog_broker.failure import CommandFailed
+from minilog_broker.quorum.quorum_effects import VoteState
+from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME
+from minilog_broker.server.disk.vote_file import FILE_NAME as VOTE_FILE
+from minilog_broker.server.system_runtime import SystemBrokerRuntime
+from minilog_broker.storage.check_findings import Report, Verdict
+from minilog_broker.storage.data_directory import look_into
+from minilog_broker.storage.directory_check import DirectoryCheck, Known, segment_bytes
+from minilog_broker.storage.files import FileSystem, OsFileSystem, ReadingFileSystem
+from minilog_tools.cli.common import AsJson, print_json, say
+
+SOUND, DAMAGED, NOT_CHECKED, NOT_KNOWN = 0, 1, 2, 3
+_CODES = {
+    Verdict.DAMAGED: DAMAGED,
+    Verdict.NOT_CHECKED: NOT_CHECKED,
+    Verdict.DOUBTFUL: NOT_KNOWN,
+    Verdict.TORN_TAIL: NOT_KNOWN,
+}
+
+
+def upper_layers() -> Known:
+    """The names and the checks that a check of the directory needs from the layers above storage."""
+    return Known(
+        metadata_log=f"{CLUSTER_METADATA_TOPIC_NAME}-0",
+        vote_file=VOTE_FILE,
+        check_vote=lambda content: msgspec.json.decode(content, type=VoteState),
+        check_image=check_snapshot,
+    )
+
+
+def check(
+    directory: Annotated[pathlib.Path, typer.Argument(metavar="DIR", help="The --data-dir of a broker.")],
+    repair_indexes: Annotated[
+        bool,
+        typer.Option(
+            "--repair-indexes", help="Write missing or wrong index files again. The command changes nothing else."
+        ),
+    ] = False,
+    printed: Annotated[
+        tuple[str, int] | None,
+        typer.Option("--print", metavar="TOPIC PARTITION", help="Check nothing: print the records of this partition."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read every file in the data directory of a stopped broker, and report damage."""
+    files: FileSystem = OsFileSystem() if repair_indexes else ReadingFileSystem()
+    path = str(directory.absolute())
+    try:
+        if printed is not None:
+            raise typer.Exit(SOUND if _print(files, path, TopicPartition(*printed)) else DAMAGED)
+        report = _check(files, path, repair_indexes=repair_indexes)
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        say("minilog: interrupted: not all was checked", error=True)
+        raise typer.Exit(NOT_CHECKED) from None
+    except (MinilogError, CommandFailed, OSError) as error:
+        name = getattr(error, "filename", None)
+        say(
+            f"minilog: {name}: {error.strerror}" if name and isinstance(error, OSError) else f"minilog: {error}",
+            error=True,
+        )
+        raise typer.Exit(NOT_CHECKED) from None
+    except Exception as error:  # exit code 1 would say that the directory is damaged
+        bug = f"unexpected {type(error).__name__}: {error}: this is a bug in minilog, please report it"
+        say(f"minilog: {bug}. The check has no result for the directory", error=True)
+        raise typer.Exit(NOT_CHECKED) from None
+    if as_json:
+        print_json(document(report))
+    else:
+        _print_report(report)
+    raise typer.Exit(SOUND if report.worst is None else _CODES.get(report.worst, SOUND))
+
+
+def _print(files: FileSystem, path: str, at: TopicPartition) -> bool:
+    from minilog_tools.cli.check_print import print_records  # with it comes Arrow
+
+    stopped = look_into(files, path)
+    try:
+        return print_records(files, stopped, upper_layers().metadata_log, at)
+    finally:
+        stopped.close()
+
+
+def _check(files: FileSystem, path: str, *, repair_indexes: bool) -> Report:
+    stopped = look_into(files, path)
+    try:
+        with _progress(segment_bytes(files, stopped)) as read:
+            repair = files if repair_indexes else None
+            boot_id = SystemBrokerRuntime().boot_id()
+            return DirectoryCheck(files, stopped, upper_layers(), boot_id=boot_id, repair=repair, read=read).run()
+    finally:
+        stopped.close()
+
+
+@contextlib.contextmanager
+def _progress(total_bytes: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on stderr where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda size_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("checking"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("checking", total=total_bytes)
+        yield lambda size_bytes: progress.advance(task, size_bytes)
+
+
+def _print_report(report: Report) -> None:
+    for finding in report.findings:
+        say(f"{finding.path}: {finding.verdict.value}: {finding.what}")
+        say(f"    {'done' if finding.repaired else 'what to do'}: {finding.remedy}")
+    owner = "a broker" if report.broker_id is None else f"broker {report.broker_id}"
+    counts = report.counts
+    read = f"{counts.logs} logs, {counts.segments} segments, {counts.batch_bytes:,} bytes of batches of {owner}"
+    verdicts = [finding.verdict for finding in report.findings]
+    counted = ", ".join(
+        f"{verdicts.count(verdict)} {verdict.value}" for verdict in reversed(Verdict) if verdict in verdicts
+    )
+    say(f"checked {read}: {counted or 'all is sound'}")
+
+
+def document(report: Report) -> dict[str, Any]:
+    """The report, for JSON."""
+    return {
+        "broker_id": report.broker_id,
+        "cluster_id": report.cluster_id,
+        "logs": report.counts.logs,
+        "segments": report.counts.segments,
+        "batch_bytes": report.counts.batch_bytes,
+        "worst": None if report.worst is None else report.worst.value,
+        "findings": [
+            {
+                "path": finding.path,
+                "verdict": finding.verdict.value,
+                "what": finding.what,
+                "remedy": finding.remedy,
+                "repaired": finding.repaired,
+            }
+            for finding in report.findings
+        ],
+    }

@@ -1,0 +1,373 @@
+"""`minilog consume` prints the records of topics, or the rows of a typed topic. Its options say where it begins and
+ends."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import json
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import typer
+
+from minilog import Admin, Consumer, TopicPartition
+from minilog.config import parse_config
+from minilog.types import Record, TopicDescription
+from minilog_broker.failure import CommandFailed
+from minilog_tools.cli.common import (
+    OFFSET_FORMS,
+    AsJson,
+    BootstrapServers,
+    CommandConfig,
+    Settings,
+    admin_client,
+    client_settings,
+    parse_assignments,
+    read_offset,
+    read_ranges,
+)
+from minilog_tools.cli.consume_latest import LatestTable, Printed, View, check_view, print_latest
+from minilog_tools.cli.consume_queue import check_queue, print_queue
+from minilog_tools.cli.consume_rows import RowsShown, ShownAs, column_names, print_rows
+from minilog_tools.cli.held_offsets import HeldOffsets
+from minilog_tools.cli.printed import PrintedProgress, for_terminal, line
+from minilog_tools.cli.record_format import parse_format
+
+_POLL_S = 0.5
+
+
+class Isolation(enum.StrEnum):
+    """Which records of transactions the command prints."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+GroupToCommitFor = Annotated[
+    str,
+    typer.Option(
+        "-g",
+        "--group",
+        metavar="GROUP",
+        help="Commit the printed offsets for this group. With -c group.protocol=consumer: join it as a member.",
+    ),
+]
+
+
+QueueToWorkFor = Annotated[
+    str,
+    typer.Option(
+        "--queue",
+        metavar="QUEUE",
+        help="Print as a worker of this queue, and accept what is printed. Each record goes to one worker.",
+    ),
+]
+
+
+RecordFormat = Annotated[
+    str | None,
+    typer.Option(
+        "-f",
+        metavar="FORMAT",
+        help=r"The output for a record: %t topic, %p partition, %o offset, %T timestamp, %k key, %s value, "
+        r"%h headers, %K and %S lengths. \n ends a line.",
+    ),
+]
+
+
+WithDeletions = Annotated[
+    bool,
+    typer.Option(
+        "--deletes",
+        help="In a typed topic: also rows that delete their key. Default for JSON without --columns and --where.",
+    ),
+]
+
+
+def consume(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to read.")],
+    partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Default: all of them.")] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--offset",
+            metavar=OFFSET_FORMS,
+            help="Where to begin. Default: the group's offset, or start where the group has none.",
+        ),
+    ] = None,
+    group: GroupToCommitFor = "",
+    queue: QueueToWorkFor = "",
+    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after this many records.")] = None,
+    exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at the present end.")] = False,
+    record_format: RecordFormat = None,
+    form: Annotated[
+        ShownAs | None, typer.Option("--format", help="The form of the rows of a typed topic. Default: json.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="COLUMN,...", help="Only these columns of a typed topic.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Only rows of a typed topic for which this is true.")
+    ] = None,
+    metadata: Annotated[
+        bool, typer.Option("--metadata", help="In a typed topic: also _topic, _partition, _offset, _timestamp, _key.")
+    ] = False,
+    deletes: WithDeletions = False,
+    view: Annotated[
+        View | None, typer.Option("--view", help="latest: print the newest row of each key up to now, and end.")
+    ] = None,
+    isolation: Annotated[
+        Isolation | None, typer.Option(help="Which records of transactions to print. Default: read_committed.")
+    ] = None,
+    settings: Settings = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print records until a signal. Ctrl-C is a clean end."""
+    if offset is not None:
+        offset = read_offset(offset)
+    if view is not None:
+        check_view(topics, {"-o": offset is not None, "-g": bool(group), "--deletes": deletes})
+    rows = {"--format": form, "--columns": columns, "--where": where, "--metadata": metadata, "--deletes": deletes}
+    if queue:
+        placed = {"-p": partition is not None, "-o": offset, "-g": group, "--exit-at-end": exit_at_end, "--view": view}
+        check_queue({**placed, **rows, "--isolation": isolation})
+    group, config = _config(client_settings(bootstrap_servers, command_config), group, queue, isolation, settings)
+    joins = _joins(config, is_placed=offset is not None or partition is not None or exit_at_end)
+    offset = "earliest" if not group and offset is None else offset
+    of_rows = [name for name, given in rows.items() if given]
+    _check_shown(topics, partition, record_format, of_rows, as_json=as_json)
+    of_records = _printer(record_format, as_json=as_json)
+    ends = exit_at_end or view is not None
+    shown = RowsShown(form or ShownAs.JSON, column_names(columns), where, metadata, count, ends, deletes)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if queue:
+            print_queue(config, topics, count, of_records or _value_line)
+        elif view is not None:
+            print_latest(LatestTable(topics[0], partition, shown, of_rows, of_records), config, _value_line)
+        else:
+            _print_topics(_Begun(topics, partition, offset, joins, bool(group)), config, shown, of_rows, of_records)
+    except KeyboardInterrupt:
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Where the command begins. `offset` is None for that of the group. A command that `joins` is given its
+    partitions."""
+
+    topics: list[str]
+    partition: int | None
+    offset: str | None
+    joins: bool
+    commits: bool
+
+
+def _print_topics(
+    begun: _Begun, config: dict[str, Any], shown: RowsShown, of_rows: list[str], of_records: Printed | None
+) -> None:
+    ends = shown.exit_at_end
+    with admin_client(config) as admin:
+        described = admin.describe_topics(begun.topics)
+        assignment = {} if begun.joins else _assignments(admin, described, begun.partition, begun.offset, ends)
+    of_topics = _check_schemas(described, of_rows)
+    with Consumer(config) as consumer, PrintedProgress(consumer, commits=begun.commits) as progress:
+        _begin(consumer, begun.topics, None if begun.joins else assignment, progress)
+        if of_topics and of_records is None:
+            print_rows(consumer, _with_deletions(shown, described[0]), progress)
+        else:
+            _print_records(consumer, shown.count, ends, of_records or _value_line, progress)
+
+
+def _joins(config: dict[str, Any], *, is_placed: bool) -> bool:
+    """Whether the command reads as a member of its group. Raises BadParameter for options that say what to read."""
+    joins = config.get("group.protocol") == "consumer"
+    if joins and is_placed:
+        raise typer.BadParameter(
+            "a member of a group (group.protocol=consumer) reads its share without end: leave -o, -p and --exit-at-end "
+            "out"
+        )
+    return joins
+
+
+def _begin(consumer: Consumer, topics: list[str], assignment: Any, progress: PrintedProgress) -> None:
+    """Read the assignment. Without one, join the group, which assigns partitions to its members."""
+    if assignment is None:
+        consumer.subscribe(topics, on_revoked=progress.give_back, on_lost=progress.forget)
+    else:
+        consumer.assign(assignment)
+
+
+def _check_shown(
+    topics: list[str], partition: int | None, record_format: str | None, of_rows: list[str], *, as_json: bool
+) -> None:
+    """Raises BadParameter where options exclude each other."""
+    whole = [name for name, given in (("--json", as_json), ("-f", record_format is not None)) if given]
+    if len(whole) > 1:
+        raise typer.BadParameter("give either --json or -f", param_hint="-f")
+    if whole and of_rows:
+        raise typer.BadParameter(
+            f"{whole[0]} prints whole records, and {of_rows[0]} is for rows: leave one of them out"
+        )
+    if len(set(topics)) < len(topics):
+        raise typer.BadParameter("a topic is named twice", param_hint="TOPIC")
+    if len(topics) > 1 and partition is not None:
+        raise typer.BadParameter("a partition belongs to one topic: name that topic alone", param_hint="--partition")
+
+
+def _check_schemas(described: list[TopicDescription], of_rows: list[str]) -> bool:
+    """Whether the command prints rows. Raises CommandFailed where the topics have no common form."""
+    plain = [topic.name for topic in described if topic.schemas is None]
+    if plain and of_rows:
+        raise CommandFailed(f"topic {plain[0]} has no schema, and {of_rows[0]} is for rows: leave it out")
+    typed = [topic.name for topic in described if topic.schemas is not None]
+    if typed and of_rows and len(described) > 1:
+        raise CommandFailed(f"{of_rows[0]} is for the rows of one topic: name that topic alone")
+    return bool(typed) and len(described) == 1
+
+
+def _with_deletions(shown: RowsShown, topic: TopicDescription) -> RowsShown:
+    """The rows with the deletions, if the user asks for them, or for all rows as JSON."""
+    schema = topic.schema
+    if schema is None:
+        return shown
+    is_whole = shown.form is ShownAs.JSON and shown.columns is None and shown.where is None
+    deletes = shown.deletes or (is_whole and schema.marks_deletions)
+    return replace(shown, deletes=deletes, key_columns=schema.key_columns)
+
+
+def _printer(record_format: str | None, *, as_json: bool) -> Printed | None:
+    """The function that makes a record's bytes for --json or -f, None where neither is given. Raises BadParameter."""
+    if record_format is not None:
+        return parse_format(record_format, for_terminal if sys.stdout.isatty() else bytes)
+    return _json_line if as_json else None
+
+
+def _json_line(record: Record) -> bytes:
+    return json.dumps(record_document(record), ensure_ascii=False).encode() + b"\n"
+
+
+def _value_line(record: Record) -> bytes:
+    return line(record.value or b"")
+
+
+def _config(
+    cluster: dict[str, str], group: str, queue: str, isolation: Isolation | None, settings: list[str] | None
+) -> tuple[str, dict[str, Any]]:
+    """The group, from the option or the file, and the settings. A -c counts before an option, and an option before the
+    file. Raises InvalidConfig, before any call to a broker."""
+    group = group or cluster.get("group.id", "")
+    config: dict[str, Any] = {**cluster}
+    if isolation is not None:
+        config["isolation.level"] = isolation.value
+    if queue:
+        config["queue"] = queue
+    if group:
+        config |= {"group.id": group, "auto.offset.reset": "earliest"}
+    config |= parse_assignments(settings)
+    parse_config(config)
+    return group, config
+
+
+def _assignments(
+    admin: Admin, described: list[TopicDescription], partition: int | None, offset: str | None, exit_at_end: bool
+) -> list[TopicPartition]:
+    parts = [_assignment(admin, topic, partition, offset, exit_at_end) for topic in described]
+    return [assigned for part in parts for assigned in part]
+
+
+def _assignment(
+    admin: Admin, described: TopicDescription, partition: int | None, offset: str | None, exit_at_end: bool
+) -> list[TopicPartition]:
+    topic = described.name
+    numbers = sorted(description.partition for description in described.partitions)
+    if partition is not None:
+        if partition not in numbers:
+            raise CommandFailed(f"{topic} has no partition {partition}: it has 0 to {numbers[-1]}")
+        numbers = [partition]
+    chosen = [TopicPartition(topic, number) for number in numbers]
+    ranges = {topic_partition.partition: held for topic_partition, held in read_ranges(admin, chosen).items()}
+    begins: Mapping[int, int | None]
+    if offset is None:
+        begins = dict.fromkeys(numbers)
+    elif offset.startswith("@"):
+        answer = admin.list_offsets(dict.fromkeys(chosen, int(offset[1:])))
+        # Where no record is that young, the first such record will come at the end.
+        first_offsets = {topic_partition.partition: answer[topic_partition] for topic_partition in chosen}
+        begins = {number: ranges[number].end if begin is None else begin for number, begin in first_offsets.items()}
+    else:
+        begins = begin_offsets(topic, offset, ranges)
+    return [
+        TopicPartition(topic, number, begins[number], ranges[number].end if exit_at_end else None) for number in numbers
+    ]
+
+
+def begin_offsets(topic: str, offset: str, ranges: Mapping[int, HeldOffsets]) -> dict[int, int]:
+    """The first offset of each partition for earliest, latest, N or -N.
+
+    Raises CommandFailed, which names a partition that does not hold N.
+    """
+    begins = {}
+    for partition, held in ranges.items():
+        if offset == "earliest":
+            begins[partition] = held.start
+        elif offset == "latest":
+            begins[partition] = held.end
+        elif offset.startswith("-"):
+            begins[partition] = max(held.start, held.end + int(offset))
+        elif held.start <= int(offset) <= held.end:
+            begins[partition] = int(offset)
+        else:
+            raise CommandFailed(
+                f"offset {offset} is outside {topic}-{partition}, whose log goes from {held.start} to {held.end}: "
+                f"choose one inside, or name another partition with -p"
+            )
+    return begins
+
+
+def _print_records(
+    consumer: Consumer, count: int | None, exit_at_end: bool, printed: Printed, progress: PrintedProgress
+) -> None:
+    left = count
+    while not (exit_at_end and consumer.finished()):
+        for record in consumer.poll(timeout=_POLL_S):
+            sys.stdout.buffer.write(printed(record))
+            progress.printed(record)
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    sys.stdout.flush()
+                    return
+        sys.stdout.flush()
+        progress.printed_all()
+
+
+def record_document(record: Record) -> dict[str, Any]:
+    """A record in the form of commands.md § JSON. Bytes are text where they are UTF-8, else base64 under another
+    name."""
+    headers = [{"key": name, **_text("value", value)} for name, value in record.headers or ()]
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **_text("key", record.key),
+        **_text("value", record.value),
+        "headers": headers,
+    }
+
+
+def _text(name: str, content: bytes | None) -> dict[str, str | None]:
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode("ascii")}
