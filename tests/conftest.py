@@ -9,6 +9,8 @@ from hypothesis import settings
 
 from tests.durations import pytest_runtest_makereport as pytest_runtest_makereport
 from tests.durations import pytest_runtest_protocol as pytest_runtest_protocol
+from tests.scenarios.collecting import pytest_addoption as pytest_addoption
+from tests.scenarios.collecting import pytest_collect_file as pytest_collect_file
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

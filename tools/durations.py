@@ -148,6 +148,8 @@ def _reason(module: str, test: str) -> str:
 def _module(class_name: str) -> tuple[str, str]:
     """The file of a junit's `classname`, and the class of tests in it."""
     words = class_name.split(".")
+    if words[-1] == "txt":  # scenarios
+        return "/".join(words[:-1]) + ".txt", ""
     for end in range(len(words), 0, -1):
         path = "/".join(words[:end]) + ".py"
         if (ROOT / path).exists():

@@ -4,7 +4,8 @@
     python -m tools.rules --write     # writes the four documents anew (`make rules`)
     python -m tools.rules --check     # what `make check` holds, and how many proofs the rules have
 
-The rules are in tests/rules. A proof is a test with the mark `proves`, or a wrong rule that a search looks for.
+The rules are in tests/rules. A proof is a test with the mark `proves`, a scenario that names the rule, or a wrong
+rule that a search looks for.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ast
 import collections
 import functools
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,10 +22,13 @@ from dataclasses import dataclass
 
 from tests.rules import Mutant, Rule, Section
 from tests.rules.table import RULES, SECTIONS, WRONG
+from tests.scenarios.text import read
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MANY = 3
 """More proofs than this are worth a look: perhaps one of them says nothing new."""
+
+SCENARIOS = re.compile(r"tests/unit/\w+/scenarios/\w+\.txt")
 
 WORLDS = {
     "simulation": "the simulator",
@@ -35,7 +40,7 @@ WORLDS = {
 
 @dataclass(frozen=True)
 class Proof:
-    """A test, or a whole module, that has the mark of a rule."""
+    """A test or a scenario, or a whole file of them, that has the mark of a rule."""
 
     rule_id: str
     module: str
@@ -50,7 +55,7 @@ class Proof:
         return self.module.split("/")[1]
 
     def __str__(self) -> str:
-        name = self.module.removeprefix("tests/").removesuffix(".py").replace("/test_", "/")
+        name = self.module.removeprefix("tests/").removesuffix(".py").removesuffix(".txt").replace("/test_", "/")
         return f"{name}::{self.test.removeprefix('test_')}" if self.test else name
 
 
@@ -63,7 +68,17 @@ def proofs() -> dict[str, list[Proof]]:
         if name.endswith(".py") and (ROOT / name).is_file() and "proves(" in (text := (ROOT / name).read_text()):
             for proof in _proofs_in(name, ast.parse(text)):
                 found[proof.rule_id].append(proof)
+        elif SCENARIOS.fullmatch(name) and (ROOT / name).is_file():
+            for proof in _proofs_of_scenarios(name):
+                found[proof.rule_id].append(proof)
     return dict(found)
+
+
+def _proofs_of_scenarios(name: str) -> Iterator[Proof]:
+    file = read(ROOT / name)
+    yield from (Proof(rule, name, "", file.proves_line) for rule in file.proves)
+    for scenario in file.scenarios:
+        yield from (Proof(rule, name, scenario.title, scenario.line) for rule in scenario.proves)
 
 
 def _proofs_in(module: str, tree: ast.Module) -> Iterator[Proof]:
@@ -156,7 +171,7 @@ def _page(areas: tuple[str, ...], title: str, places: tuple[str, ...]) -> Iterat
         f"# {title}",
         "",
         "`make rules` writes this page from `tests/rules` and from the marks `proves` of the tests.",
-        "A proof is a test, a whole module of tests, or a search that finds a wrong rule.",
+        "A proof is a test, a scenario, a whole file of them, or a search that finds a wrong rule.",
         "`python -m tools.rules HW.4` prints one rule.",
         *_links(*places, "docs/spec/wrong-rules.md"),
     )

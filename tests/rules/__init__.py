@@ -1,8 +1,9 @@
 """The rules of minilog: each with its place in the specification, its wrong forms, and the tests that prove it.
 
 A rule has an id (`HW.4`, `V6`), a sentence, and mutants: wrong rules in its place. Its tests carry `@proves("HW.4")`, a
-module that proves it as a whole has `pytestmark = proves("HW.4")`. The modules beside this have the rules by area, and
-`tests.rules.table` has all of them. `python -m tools.rules HW.4` prints a rule with all its proofs.
+module that proves it as a whole has `pytestmark = proves("HW.4")`, and a scenario `proves: HW.4`. The modules beside
+this have the rules by area, and `tests.rules.table` has all of them. `python -m tools.rules HW.4` prints a rule with
+all its proofs.
 """
 
 from __future__ import annotations
