@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from minilog import Admin
 from tests.cluster import Cluster, running_cluster
+from tests.spark.forked_workers import python_of_workers
 from tests.spark.kit import Kit
 
 # os: these tests are about the connector; durability is tested with the brokers, and costs a second per hundred writes.
@@ -37,25 +38,28 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["JAVA_TOOL_OPTIONS"] = JVM_OPTIONS
     directory = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("minilog tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .config("spark.local.dir", str(directory / "local"))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    with python_of_workers(directory) as python:
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("minilog tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.memory", "2g")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+            .config("spark.local.dir", str(directory / "local"))
+            .getOrCreate()
+        )
+        # Programs that a test starts have the real one.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")
