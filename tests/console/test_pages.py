@@ -9,11 +9,10 @@ from urllib.parse import quote
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from minilog import Admin, NewTopic, Producer
 from tests.cluster import Cluster
 from tests.console.browser import DESK, PHONE, Browser
 from tests.console.content import ATTACKED, DELAYS, FLIGHTS, GROUP, HOSTILE, QUEUE, produce
-from tests.console.visiting import RunningConsole, running_console
+from tests.console.visiting import RunningConsole
 from tests.rules import proves
 
 PAGES = {
@@ -181,39 +180,6 @@ def test_the_policy_holds_even_where_markup_came_in(browser: Browser, console: R
     )
     browser.wait(lambda: any("Content Security Policy" in line for line in browser.said_to_console()), "it is refused")
     assert browser.run("return window.caught") is None
-
-
-def test_a_cluster_of_1_000_topics_is_looked_at(browser: Browser, tmp_path: pathlib.Path, cluster: Cluster) -> None:
-    names = [f"many-{number:04}" for number in range(1000)]
-    with Admin({**cluster.client, "request.timeout.ms": 60_000}) as admin:
-        for first in range(0, 1000, 200):
-            admin.create_topics(
-                [NewTopic(name, num_partitions=1, replication_factor=1) for name in names[first : first + 200]]
-            )
-    with running_console(tmp_path, "-b", cluster.bootstrap_servers) as console:
-        browser.look(*DESK)
-        began_s = time.monotonic()
-        browser.open(console.url + "/topics?q=many")
-        assert "1,000 of" in browser.text()
-        browser.open(console.url + "/topics?q=many&page=20")
-        assert "many-0999" in browser.text()
-        browser.open(console.url + "/")
-        assert time.monotonic() - began_s < 15
-        assert browser.violations() == []
-    with Admin({**cluster.client, "request.timeout.ms": 60_000}) as admin:
-        for first in range(0, 1000, 200):
-            admin.delete_topics(names[first : first + 200])
-
-
-def test_a_record_of_60_mb_is_looked_at(browser: Browser, cluster: Cluster, console: RunningConsole) -> None:
-    with Admin(cluster.client) as admin:
-        admin.create_topics([NewTopic("heavy", num_partitions=1, configs={"max.message.bytes": str(64 << 20)})])
-    with Producer({**cluster.client, "buffer.memory": str(256 << 20)}) as producer:
-        producer.send("heavy", HOSTILE.encode() + b"x" * (60 << 20)).result(60)
-    browser.look(*PHONE)
-    browser.open(f"{console.url}/records?topic=heavy")
-    assert "the beginning of 60.0 MiB" in browser.text()
-    assert not browser.is_wider_than_screen()
 
 
 def test_when_the_brokers_are_gone_the_page_says_so_and_comes_back(

@@ -12,7 +12,6 @@ import pytest
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.admin.security import QuotaAlteration, UserDeletion, UserUpsertion
 from minilog.errors import (
-    AuthenticationFailed,
     AuthorizationFailed,
     MinilogError,
     UnknownOutcome,
@@ -20,31 +19,32 @@ from minilog.errors import (
 )
 from minilog.net.coordinators_of import coordinator_partition
 from minilog.security.access_rules import (
-    AccessRule,
     AccessRuleFilter,
     Operation,
-    Pattern,
     Permission,
     ResourceKind,
 )
 from tests import programs
 from tests.integration.moving import wait_until
+from tests.integration.users import OPEN, logs_in, rule, user
+from tests.pool import SECURED, shared_cluster
 from tests.rules import proves
-from tests.secured import SecuredCluster, running_secured_cluster
+from tests.secured import SecuredCluster
 
 pytestmark = proves("MD.10")
 
-PASSWORD = "correct horse battery staple"
-OPEN, HIDDEN = "open", "hidden"
+HIDDEN = "hidden"
 WITHIN_S = 15.0
 
 
+shared = shared_cluster(SECURED)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    with running_secured_cluster(tmp_path_factory.mktemp("rules")) as running:
-        with Admin(running.client) as admin:
-            admin.create_topics([NewTopic(each, num_partitions=1) for each in (OPEN, HIDDEN)])
-        yield running
+def cluster(shared: SecuredCluster) -> SecuredCluster:
+    with Admin(shared.client) as admin:
+        admin.create_topics([NewTopic(each, num_partitions=1) for each in (OPEN, HIDDEN)])
+    return shared
 
 
 @pytest.fixture
@@ -52,37 +52,6 @@ def admin(cluster: SecuredCluster) -> Iterator[Admin]:
     with Admin(cluster.client) as client:
         yield client
         client.delete_access_rules([AccessRuleFilter()])
-
-
-def rule(
-    name: str,
-    operation: Operation,
-    topic: str = OPEN,
-    *,
-    kind: ResourceKind = ResourceKind.TOPIC,
-    permission: Permission = Permission.ALLOW,
-) -> AccessRule:
-    return AccessRule(f"User:{name}", "*", operation, kind, topic, Pattern.LITERAL, permission)
-
-
-def user(cluster: SecuredCluster, admin: Admin, name: str, *rules: AccessRule) -> dict[str, Any]:
-    """A user with these rules; the settings of its clients, once all brokers know of it."""
-    admin.alter_users([UserUpsertion(name, PASSWORD)])
-    if rules:
-        admin.create_access_rules(rules)
-    settings = {**cluster.client, "sasl.username": name, "sasl.password": PASSWORD, "request.timeout.ms": 5000}
-    for port in cluster.ports.values():
-        wait_until(lambda port=port: logs_in({**settings, "bootstrap.servers": f"127.0.0.1:{port}"}))  # type: ignore[misc]
-    return settings
-
-
-def logs_in(settings: dict[str, Any]) -> bool:
-    try:
-        with Admin(settings) as client:
-            client.list_topics()
-    except AuthenticationFailed:
-        return False
-    return True
 
 
 def refused(work: Callable[[], object]) -> bool:

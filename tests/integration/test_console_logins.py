@@ -3,9 +3,6 @@ accept this user."""
 
 from __future__ import annotations
 
-import http.client
-import pathlib
-import ssl
 import time
 from collections.abc import Iterator
 
@@ -13,26 +10,23 @@ import pytest
 
 from minilog import Admin, NewTopic
 from minilog.admin.security import QuotaAlteration, UserDeletion, UserUpsertion
-from minilog.security.access_rules import AccessRule, AccessRuleFilter, Operation, Pattern, Permission, ResourceKind
-from minilog_tools.console.actions import ACTIONS
-from minilog_tools.console.sessions import MOST
-from minilog_tools.console.web import PAGES
+from minilog.security.access_rules import AccessRuleFilter, Operation
 from tests.console.visiting import RunningConsole, Visitor, running_console
 from tests.integration.moving import wait_until
+from tests.integration.users import PASSWORD, rule
+from tests.pool import SECURED, shared_cluster
 from tests.rules import proves
-from tests.secured import SecuredCluster, running_secured_cluster
+from tests.secured import SecuredCluster
 
-PASSWORD = "correct horse battery staple"
-ROUTES = ("/logout", "/nowhere", *(page.path for page in PAGES), *(action.path for action in ACTIONS))
+shared = shared_cluster(SECURED)
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    with running_secured_cluster(tmp_path_factory.mktemp("secured")) as running:
-        with Admin(running.client) as admin:
-            admin.create_topics([NewTopic(name, num_partitions=1) for name in ("open", "unseen-topic")])
-            admin.alter_quotas([QuotaAlteration("User:alice", "connections", 50)])
-        yield running
+def secured(shared: SecuredCluster) -> SecuredCluster:
+    with Admin(shared.client) as admin:
+        admin.create_topics([NewTopic(name, num_partitions=1) for name in ("open", "unseen-topic")])
+        admin.alter_quotas([QuotaAlteration("User:alice", "connections", 50)])
+    return shared
 
 
 @pytest.fixture(scope="module")
@@ -44,29 +38,12 @@ def closed(secured: SecuredCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 def viewer(secured: SecuredCluster, closed: RunningConsole, name: str, *operations: Operation) -> Visitor:
     """A visitor after its login, with rights for these operations on the topic `open`."""
-    rules = [
-        AccessRule(f"User:{name}", "*", operation, ResourceKind.TOPIC, "open", Pattern.LITERAL, Permission.ALLOW)
-        for operation in operations
-    ]
     with Admin(secured.client) as admin:
         admin.alter_users([UserUpsertion(name, PASSWORD, iterations=4_096)])
-        admin.create_access_rules(rules)
+        admin.create_access_rules([rule(name, operation) for operation in operations])
     visitor = Visitor(closed.port)
     wait_until(lambda: visitor.log_in(name, PASSWORD).status == 303)
     return visitor
-
-
-def test_the_password_of_the_file_lets_nobody_in(closed: RunningConsole) -> None:
-    """A stranger gets the login on each route, and nothing else."""
-    stranger = Visitor(closed.port)
-    for target in (*ROUTES, "/records?topic=open", "/trim?topic=open&partition=0&to=1"):
-        page = stranger.get(target)
-        assert (page.status, page.text) in ((303, ""), (405, "Method Not Allowed")), target
-        assert (page.status == 405) == (target == "/logout")
-        assert stranger.get(target, {"x-minilog-part": "1"}).status in (401, 405)
-    for action in ACTIONS:
-        fields = {"topic": "open", "partition": "0", "to": "1", "sure": "yes"}
-        assert stranger.send(action.path, fields).status == 303, action.path
 
 
 def test_a_wrong_password_is_refused_and_the_next_attempt_waits(closed: RunningConsole) -> None:
@@ -91,24 +68,17 @@ def test_a_viewer_sees_what_its_rules_allow(secured: SecuredCluster, closed: Run
 
 @pytest.mark.dear("it waits for the end of a session")
 @proves("CON.2")
-def test_a_right_that_is_lost_is_lost_in_a_session_that_goes_on(
+def test_a_session_loses_the_rights_that_its_user_loses_and_ends_with_its_user(
     secured: SecuredCluster, closed: RunningConsole
 ) -> None:
     bob = viewer(secured, closed, "bob", Operation.READ)
-    assert bob.get("/topic?name=open").status == 200
+    carol = viewer(secured, closed, "carol", Operation.READ)
+    assert bob.get("/topic?name=open").status == carol.get("/topic?name=open").status == 200
     with Admin(secured.client) as admin:
         admin.delete_access_rules([AccessRuleFilter(principal="User:bob")])
+        admin.alter_users([UserDeletion("carol")])
     wait_until(lambda: bob.get("/topic?name=open").status in (403, 404))
     assert ">open<" not in bob.get("/topics").text
-
-
-@pytest.mark.dear("it waits for the end of a session")
-@proves("CON.2")
-def test_a_user_that_is_deleted_is_logged_out(secured: SecuredCluster, closed: RunningConsole) -> None:
-    carol = viewer(secured, closed, "carol", Operation.READ)
-    assert carol.get("/topics").status == 200
-    with Admin(secured.client) as admin:
-        admin.alter_users([UserDeletion("carol")])
     wait_until(lambda: carol.get("/topics").status == 303)
     assert carol.get("/topics", {"x-minilog-part": "1"}).status == 401
     assert carol.log_in("carol", PASSWORD).status in (403, 429)
@@ -131,25 +101,3 @@ def test_a_delegation_token_lets_its_owner_in_and_a_logout_ends_it(
     assert visitor.send("/logout", {}).status == 303
     visitor.cookies = cookies
     assert visitor.get("/users").status == 303
-
-
-@pytest.mark.long
-@proves("CON.8")
-def test_sessions_have_a_bound(secured: SecuredCluster, closed: RunningConsole) -> None:
-    first = viewer(secured, closed, "dave", Operation.DESCRIBE)
-    for _ in range(MOST):
-        assert Visitor(closed.port).log_in("dave", PASSWORD).status == 303
-    assert first.get("/topics").status == 303
-
-
-def test_browsers_come_by_tls(secured: SecuredCluster, tmp_path: pathlib.Path) -> None:
-    arguments = ("--command-config", str(secured.security.client_properties), "-b", secured.bootstrap_servers)
-    keystore = secured.folder / "server.pem"
-    context = ssl.create_default_context(cafile=str(secured.folder / "clients.pem"))
-    with running_console(tmp_path, *arguments, "--ssl-keystore", str(keystore)) as console:
-        visitor = Visitor(console.port, context)
-        assert visitor.log_in("admin", secured.client["sasl.password"]).status == 303
-        assert "__Host-minilog" in visitor.cookies
-        assert visitor.get("/users").status == 200
-        with pytest.raises((OSError, http.client.HTTPException)):
-            Visitor(console.port).get("/")

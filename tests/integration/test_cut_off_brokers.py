@@ -16,9 +16,8 @@ from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from minilog_tools.cli.app import run
 from tests.cluster import OF_NOW
 from tests.integration.moving import wait_until
-from tests.integration.test_access_rules import PASSWORD, user
 from tests.integration.test_delegation_tokens import by_token
-from tests.integration.test_security_enemy import said, session_of
+from tests.integration.users import PASSWORD, said, session_of, user
 from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from minilog_tools.console.history import MOST_POINTS, MOST_SERIES, History
+from tests.rules import proves
 
 
 def test_a_rate_is_what_was_written_between_two_looks() -> None:
@@ -29,6 +30,7 @@ def test_a_clock_that_goes_back_makes_no_rate() -> None:
     assert history.series("flights").values == []
 
 
+@proves("CON.8")
 def test_a_history_has_a_bound_in_length_and_number() -> None:
     history = History()
     for number in range(2 * MOST_POINTS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from minilog_tools.console.sessions import IDLE_S, LONGEST_S, MOST, MOST_OF_USER, Sessions, form_token, is_form_token
+from tests.rules import proves
 
 
 def test_a_session_is_found_by_its_token_alone() -> None:
@@ -36,6 +37,7 @@ def test_a_session_ends_after_a_day_however_much_it_is_used() -> None:
     assert sessions.use("t", LONGEST_S) is None
 
 
+@proves("CON.8")
 def test_a_user_with_too_many_sessions_loses_the_one_of_his_that_was_used_least_recently() -> None:
     sessions: Sessions[str] = Sessions()
     sessions.begin("b", "bob", "view of bob", 0.0)
@@ -47,6 +49,7 @@ def test_a_user_with_too_many_sessions_loses_the_one_of_his_that_was_used_least_
     assert sessions.use("t0", 3.0) is not None
 
 
+@proves("CON.8")
 def test_the_user_with_the_most_sessions_makes_room_where_there_are_too_many() -> None:
     sessions: Sessions[str] = Sessions()
     sessions.begin("a0", "alice", "view 0", 0.0)

@@ -180,6 +180,7 @@ def test_a_console_that_was_started_without_actions_has_none() -> None:
     run(test, NOBODY, has_actions=False)
 
 
+@proves("CON.8")
 @pytest.mark.parametrize(
     "body", [b"x" * (MAX_FORM_BYTES + 1), b"\xff=1", b"&".join(b"a%d=1" % number for number in range(60))]
 )
