@@ -32,22 +32,8 @@ MOST_GROWTH: dict[Attack, int] = {
 
 
 # A frame of 60 MiB is legal, and is parsed in one piece in some tenths of a second: twelve at once are more than the
-# client beside should notice (known-limits.md). gRPC unpacks long headers before it refuses them, and answers pings, on
-# threads of its own. What comes as connections is held by test_few_files, too. All of these are run by `make test-all`.
-LONG = {
-    memory_attacks.frames_of_60_mib,
-    memory_attacks.idle_connections,
-    memory_attacks.streams_on_a_connection,
-    memory_attacks.long_headers,
-    memory_attacks.pings,
-}
-
-
-@pytest.mark.parametrize(
-    "attack",
-    [pytest.param(each, marks=[pytest.mark.long] if each in LONG else []) for each in memory_attacks.ATTACKS],
-    ids=lambda attack: attack.__name__,
-)
+# client beside should notice (known-limits.md). gRPC answers pings on threads of its own.
+@pytest.mark.parametrize("attack", memory_attacks.ATTACKS, ids=lambda attack: attack.__name__)
 def test_memory_is_bounded_and_a_well_behaved_client_hardly_notices(tmp_path: pathlib.Path, attack: Attack) -> None:
     report, _ = unnoticed(tmp_path, attack, running_cluster)
     for broker_id, memory in report.memory.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -17,6 +16,7 @@ from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration import attacks
 from tests.integration.well_behaved import Attack, unnoticed
+from tests.pool import THREE, shared_cluster
 
 pytestmark = pytest.mark.long
 
@@ -29,24 +29,16 @@ ATTACKS: list[Attack] = [
     attacks.many_entries,
 ]
 
-LONG = [attacks.came_damaged, attacks.many_partitions, attacks.many_names]  # the others have worse of their kinds
-
 
 @pytest.mark.quiet
-@pytest.mark.parametrize(
-    "attack",
-    [pytest.param(each, marks=[pytest.mark.long] if each in LONG else [], id=each.__name__) for each in ATTACKS],
-)
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_a_client_beside_an_attack_hardly_notices(tmp_path: pathlib.Path, attack: Attack) -> None:
     _, cluster = unnoticed(tmp_path, attack, running_cluster)
     for broker_id in cluster.ports:
         assert "Traceback" not in cluster.log_text(broker_id)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("heavy-load")) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 def test_what_is_too_much_is_refused_with_what_the_limit_and_what_to_do(cluster: Cluster) -> None:

@@ -9,7 +9,6 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -44,6 +43,7 @@ from minilog_broker.security.certificates import (
 )
 from tests.cluster import HOST
 from tests.integration import garbage
+from tests.pool import SECURED, shared_cluster
 from tests.secured import SecuredCluster, running_secured_cluster
 from tests.streams_by_hand import HandStream, Place, StreamEnded
 
@@ -64,12 +64,14 @@ SENDERS = {
 }
 
 
+shared = shared_cluster(SECURED)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    with running_secured_cluster(tmp_path_factory.mktemp("secured")) as running:
-        with Admin(running.client) as admin:
-            admin.create_topics([NewTopic(TOPIC, num_partitions=3, replication_factor=3)])
-        yield running
+def cluster(shared: SecuredCluster) -> SecuredCluster:
+    with Admin(shared.client) as admin:
+        admin.create_topics([NewTopic(TOPIC, num_partitions=3, replication_factor=3)])
+    return shared
 
 
 def written_and_read(cluster: SecuredCluster) -> int:
@@ -117,6 +119,29 @@ class TestTheHonest:
                 while found < 12 and time.monotonic() < deadline:
                     found += len(consumer.poll(1.0))
             assert found == 12
+
+    @pytest.mark.long
+    def test_transactions_outlive_sessions(self, tmp_path: pathlib.Path) -> None:
+        """Each goes on for several sessions of a second."""
+        with running_secured_cluster(tmp_path, 1, {"connections.max.reauth.ms": "1000"}) as short:
+            with Admin(short.client) as admin:
+                admin.create_topics([NewTopic(TOPIC)])
+            sent = found = 0
+            with Producer({**short.client, "transactional.id": "long"}) as producer:
+                for _ in range(3):
+                    ends_s = time.monotonic() + 4
+                    with producer.transaction():
+                        while time.monotonic() < ends_s:
+                            producer.send(TOPIC, b"%d" % sent)
+                            sent += 1
+                            time.sleep(0.002)
+            settings = {**short.client, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+            with Consumer(settings) as consumer:
+                consumer.subscribe([TOPIC])
+                while found < sent:
+                    for record in consumer.poll(10.0):
+                        assert record.value == b"%d" % found
+                        found += 1
 
     @pytest.mark.long
     def test_a_process_may_close_its_last_client_again_and_again(self, cluster: SecuredCluster) -> None:
