@@ -7,7 +7,7 @@ import pathlib
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2, metadata_pb2_grpc
 from tests.cluster import STREAM_PORT_OFFSET, Cluster, running_cluster
 from tests.integration.garbage import SERVICES
+from tests.pool import THREE, shared_cluster
 from tests.streams_by_hand import HandStream, Place, StreamEnded
 
 ANSWER_WITHIN_S = 10.0
@@ -111,13 +112,15 @@ class RawProduceStream:
                 return error_from_wire(result.error)
 
 
+shared = shared_cluster(THREE)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("bad-input")) as running:
-        with Admin({"bootstrap.servers": running.bootstrap_servers}) as admin:
-            configs = {"max.message.bytes": str(SMALL_BYTES)}
-            admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3, configs=configs)])
-        yield running
+def cluster(shared: Cluster) -> Cluster:
+    with Admin({"bootstrap.servers": shared.bootstrap_servers}) as admin:
+        configs = {"max.message.bytes": str(SMALL_BYTES)}
+        admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3, configs=configs)])
+    return shared
 
 
 @pytest.fixture(scope="module")

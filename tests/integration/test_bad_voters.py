@@ -12,17 +12,20 @@ import pytest
 
 from minilog import Admin, NewTopic, Producer
 from tests.cluster import HOST, Cluster, free_ports, running_cluster
+from tests.pool import THREE, shared_cluster
 
 ENDS_WITHIN_S = 30.0
 TOPIC = "served"
 
 
+shared = shared_cluster(THREE)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("bad-voters")) as running:
-        with Admin({"bootstrap.servers": running.bootstrap_servers}) as admin:
-            admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3)])
-        yield running
+def cluster(shared: Cluster) -> Cluster:
+    with Admin(shared.client) as admin:
+        admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3)])
+    return shared
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +80,7 @@ def registers(command: list[str]) -> None:
     assert broker.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_brokers_that_are_started_with_other_voters_go_on_with_the_recorded_ones(tmp_path: pathlib.Path) -> None:
     with running_cluster(tmp_path) as other, Admin({"bootstrap.servers": other.bootstrap_servers}) as admin:

@@ -12,14 +12,19 @@ from minilog_tools.cli.app import run
 from tests.cluster import running_cluster
 
 
-def test_what_a_broker_leaves_is_sound_and_in_use_before(
+def test_the_directory_of_a_broker_is_sound_when_it_has_ended_and_in_use_before(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The schema of its rows is in the metadata log of the same directory."""
     with running_cluster(tmp_path, brokers=1) as cluster:
         directory = str(cluster.data_directory(1))
-        with Admin(cluster.client) as admin:
+        schema = schema_from_ddl("id long NOT NULL, name string", key_columns=["id"])
+        with Admin(cluster.client) as admin, Producer(cluster.client) as producer:
             admin.create_topics([NewTopic("flights", 2, 1, {"segment.bytes": "16384"})])
-        for life in ("killed", "stopped"):
+            admin.create_topics([NewTopic("people", 1, 1, schema=schema)])
+            producer.send("people", {"id": 1, "name": "Ada"}).result(timeout=30.0)
+            producer.delete("people", {"id": 1}).result(timeout=30.0)
+        for end in (cluster.kill, cluster.stop):
             with Producer(cluster.client) as producer:
                 for number in range(300):
                     producer.send("flights", value=bytes(500), key=str(number).encode())
@@ -28,31 +33,15 @@ def test_what_a_broker_leaves_is_sound_and_in_use_before(
             process = cluster.processes[1].pid
             assert run(["check", directory]) == 2
             assert f"is in use by process {process}" in capsys.readouterr().err
-            if life == "killed":
-                cluster.kill(1)
-            else:
-                assert cluster.stop(1) == {1: 0}
+            end(1)
             assert run(["check", directory]) == 0
             told = capsys.readouterr().out
             assert "segments" in told
             assert "damaged" not in told
-            if life == "killed":
+            if end == cluster.kill:
                 cluster.start(1)
                 cluster.wait_running()
         assert told.endswith(": all is sound\n")
-
-
-def test_the_rows_of_a_typed_topic_are_printed_from_a_stopped_directory(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Their schema is in the metadata log of the same directory."""
-    with running_cluster(tmp_path, brokers=1) as cluster:
-        schema = schema_from_ddl("id long NOT NULL, name string", key_columns=["id"])
-        with Admin(cluster.client) as admin, Producer(cluster.client) as producer:
-            admin.create_topics([NewTopic("people", 1, 1, schema=schema)])
-            producer.send("people", {"id": 1, "name": "Ada"}).result(timeout=30.0)
-            producer.delete("people", {"id": 1}).result(timeout=30.0)
-        cluster.kill(1)
-        assert run(["check", str(cluster.data_directory(1)), "--print", "people", "0"]) == 0
+        assert run(["check", directory, "--print", "people", "0"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["offset"], row["value"]) for row in rows] == [(0, '{"id":1,"name":"Ada"}'), (1, None)]

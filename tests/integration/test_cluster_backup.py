@@ -17,8 +17,11 @@ from minilog_tools.cli.backup_file import Metadata
 from minilog_tools.cli.cluster_backup import collect
 from tests import programs
 from tests.cluster import Cluster, running_cluster
+from tests.pool import THREE, shared_cluster
 
 RULE = AccessRule("User:alice", "*", Operation.READ, ResourceKind.TOPIC, "plain", Pattern.LITERAL, Permission.ALLOW)
+
+cluster = shared_cluster(THREE)
 
 
 def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -97,19 +100,18 @@ def test_a_backup_makes_another_cluster_the_same_but_for_data(tmp_path: pathlib.
         assert len(refused.stderr.splitlines()) == 1
 
 
-def test_a_file_that_is_damaged_or_of_a_later_version_changes_nothing(tmp_path: pathlib.Path) -> None:
-    with running_cluster(tmp_path / "data", brokers=1) as cluster:
-        file = tmp_path / "metadata.json"
-        done(cluster, "cluster", "backup", str(file))
-        text = file.read_text()
-        for wrong, words in (
-            (text.replace('"topics": []', '"topics": [ 1]'), "is damaged"),
-            (text.replace('"version": 2', '"version": 9', 1), "reads versions 1 to 2"),
-            (text[:40], "is no whole backup"),
-        ):
-            bad = tmp_path / "bad.json"
-            bad.write_text(wrong)
-            refused = minilog(cluster, "cluster", "restore", str(bad))
-            assert refused.returncode == 1
-            assert words in refused.stderr
-            assert len(refused.stderr.splitlines()) == 1
+def test_a_file_that_is_damaged_or_of_a_later_version_changes_nothing(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "metadata.json"
+    done(cluster, "cluster", "backup", str(file))
+    text = file.read_text()
+    for wrong, words in (
+        (text.replace('"topics": []', '"topics": [ 1]'), "is damaged"),
+        (text.replace('"version": 2', '"version": 9', 1), "reads versions 1 to 2"),
+        (text[:40], "is no whole backup"),
+    ):
+        bad = tmp_path / "bad.json"
+        bad.write_text(wrong)
+        refused = minilog(cluster, "cluster", "restore", str(bad))
+        assert refused.returncode == 1
+        assert words in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
 from minilog import Admin, Consumer, Producer, properties_file
 from minilog.types import TopicPartition
 from tests import programs
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("command-config"), brokers=1) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 @pytest.fixture

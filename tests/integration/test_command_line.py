@@ -19,15 +19,13 @@ import pytest
 from minilog import Consumer, Producer
 from minilog.errors import UnknownTopicOrPartition
 from tests import programs
-from tests.cluster import Cluster, free_ports, running_cluster, running_program
+from tests.cluster import Cluster, free_ports, running_program
+from tests.pool import THREE, shared_cluster
 
 END_WITHIN_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("command-line")) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 def minilog(cluster: Cluster | None, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -135,10 +133,11 @@ def test_the_cluster_is_described(cluster: Cluster) -> None:
     assert [(each["id"], each["state"]) for each in found["brokers"]] == [(number, "running") for number in (1, 2, 3)]
 
 
-@pytest.mark.dear("it waits for a time-out of the product")
-def test_nobody_there_is_one_line(tmp_path: pathlib.Path) -> None:
+def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: pathlib.Path) -> None:
     (port,) = free_ports(1)
-    ended = minilog(None, "topic", "list", "-b", f"127.0.0.1:{port}")
+    config = tmp_path / "client.properties"
+    config.write_text("request.timeout.ms=1000\n")
+    ended = minilog(None, "topic", "list", "-b", f"127.0.0.1:{port}", "--command-config", str(config))
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
     assert str(port) in ended.stderr
 
@@ -252,8 +251,8 @@ def test_up_stops_cleanly_and_resumes_on_the_same_directory(
 
 
 @pytest.mark.dear("it starts brokers again, or a cluster of its own")
-def test_a_second_up_leaves_the_running_clusters_files_alone(tmp_path: pathlib.Path) -> None:
-    """Once: it was refused, and had overwritten and removed the pid files by then."""
+def test_up_refuses_a_second_up_and_reports_a_broker_that_dies(tmp_path: pathlib.Path) -> None:
+    """Once: the second was refused, and had overwritten and removed the pid files by then."""
     with up(tmp_path, two_ports_in_a_row()) as process:
         files = [tmp_path / f"broker-{number}" / "broker.pid" for number in (1, 2)]
         pids = [file.read_text() for file in files]
@@ -262,17 +261,12 @@ def test_a_second_up_leaves_the_running_clusters_files_alone(tmp_path: pathlib.P
         assert second.returncode == 1
         assert "in use by process" in second.stderr
         assert [file.read_text() for file in files] == pids
-        assert process.poll() is None
         assert {file.parent.stat().st_mode & 0o777 for file in files} == {0o700}
-    assert not [file for file in files if file.exists()]
-
-
-def test_up_reports_a_broker_that_dies(tmp_path: pathlib.Path) -> None:
-    with up(tmp_path, two_ports_in_a_row()) as process:
-        os.kill(int((tmp_path / "broker-2" / "broker.pid").read_text()), signal.SIGKILL)
+        os.kill(int(pids[1]), signal.SIGKILL)
         assert process.stderr is not None
         assert process.stderr.readline() == "minilog: broker 2 died (SIGKILL)\n"
         assert process.poll() is None
+    assert not files[0].exists()
 
 
 def test_an_interrupted_consumer_ends_cleanly(cluster: Cluster) -> None:

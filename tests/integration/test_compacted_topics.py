@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
 from minilog import Admin, Consumer, Producer
 from minilog.errors import InvalidRecord
 from tests import programs
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 from tests.rules import proves
 
 pytestmark = proves("PR.10")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("compacted"), settings={"flush.policy": "os"}) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 @pytest.fixture
@@ -117,3 +114,4 @@ def test_the_settings_of_the_cleaner_change_while_brokers_run(cluster: Cluster) 
     assert "false" in line
     refused = minilog(cluster, "broker", "alter", "1", "-c", "log.cleaner.dedupe.buffer.size=1")
     assert "a whole number from 1048576 to 1073741824" in " ".join(refused.stderr.split())
+    done(cluster, "broker", "alter", "--all", "-d", "log.cleaner.enable", "-d", "log.cleaner.backoff.ms")

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import pathlib
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from tests.cluster import running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 
 P0 = TopicPartition("settings", 0)
 
 
+cluster = shared_cluster(THREE)
+
+
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    directory: pathlib.Path = tmp_path_factory.mktemp("settings")
-    with running_cluster(directory, brokers=1) as cluster:
-        with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-            admin.create_topics([NewTopic(P0.topic, num_partitions=1, replication_factor=1)])
-        with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-            for number in range(3):
-                producer.send(P0.topic, b"%d" % number).result(timeout=10.0)
-        yield cluster.bootstrap_servers
+def servers(cluster: Cluster) -> str:
+    with Admin(cluster.client) as admin:
+        admin.create_topics([NewTopic(P0.topic, num_partitions=1, replication_factor=1)])
+    with Producer(cluster.client) as producer:
+        for number in range(3):
+            producer.send(P0.topic, b"%d" % number).result(timeout=10.0)
+    return cluster.bootstrap_servers
 
 
 def first_poll(servers: str, end_offset: int | None = None, **settings: object) -> tuple[int, float]:

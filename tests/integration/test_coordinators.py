@@ -23,6 +23,7 @@ COMMITTED = coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One of its own: nobody has used a group or a transaction yet."""
     with running_cluster(tmp_path_factory.mktemp("coordinators")) as cluster:
         with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
             admin.create_topics([NewTopic("orders", num_partitions=1, replication_factor=3)])

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import logging
-import pathlib
 import time
 import uuid
 from collections.abc import Iterator
@@ -20,7 +19,8 @@ from minilog.typed.schema.ddl import schema_from_ddl
 from minilog.types import Record, Redriven
 from minilog.v1 import queue_pb2
 from tests import programs
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 
 WITHIN_S = 40.0
 LIMIT, LOCK = "group.share.delivery.count.limit", "group.share.record.lock.duration.ms"
@@ -28,11 +28,7 @@ TOPIC, COPIES = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.cop
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder: pathlib.Path = tmp_path_factory.mktemp("brokers")
-    with running_cluster(folder, brokers=3, settings={"flush.policy": "os"}) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 @pytest.fixture

@@ -107,12 +107,18 @@ def test_connections_without_number_leave_files_for_those_who_talk(tmp_path: pat
 
 
 @proves("DK.20")
-def test_a_broker_that_can_accept_nothing_ends_and_says_why(tmp_path: pathlib.Path) -> None:
-    cluster = Cluster(tmp_path, brokers=1)
+def test_a_broker_takes_the_hard_limit_and_ends_where_it_can_accept_nothing(tmp_path: pathlib.Path) -> None:
+    class Soft(FewFiles):
+        def command(self, broker_id: int) -> list[str]:
+            return ["/bin/sh", "-c", 'ulimit -S -n 64 && exec "$@"', "sh", *Cluster.command(self, broker_id)]
+
+    cluster = Soft(tmp_path, brokers=1)
     try:
         cluster.start()
         cluster.wait_running()
         process = cluster.processes[1]
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard > 64
         # As if something in the process had taken all there are: it keeps what it has, and is given nothing more.
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, 20_000))
         assert process.wait(DEAF_S + WITHIN_S) == 1
@@ -129,18 +135,3 @@ def test_a_limit_too_low_for_any_broker_is_refused_at_the_start(tmp_path: pathli
     ended = subprocess.run(cluster.command(1), capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert ended.returncode == 1
     assert re.search(r"may open 100 files, and a broker needs at least 128: .*\(ulimit -n\)", ended.stderr)
-
-
-def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: pathlib.Path) -> None:
-    class Soft(FewFiles):
-        def command(self, broker_id: int) -> list[str]:
-            return ["/bin/sh", "-c", 'ulimit -S -n 64 && exec "$@"', "sh", *Cluster.command(self, broker_id)]
-
-    cluster = Soft(tmp_path, brokers=1)
-    try:
-        cluster.start()
-        cluster.wait_running()
-        soft, hard = resource.prlimit(cluster.processes[1].pid, resource.RLIMIT_NOFILE)
-        assert soft == hard > 64
-    finally:
-        cluster.end()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,23 +12,25 @@ from minilog.errors import GroupIdNotFound, InvalidArgument
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog_broker.coordinators.places import SLACK_RECORDS
 from tests import programs
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import MORTAL, shared_cluster
 
 TOPIC = "groups"
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 
 
+shared = shared_cluster(MORTAL)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    directory: pathlib.Path = tmp_path_factory.mktemp("groups")
-    with running_cluster(directory, brokers=3) as running:
-        with Admin({"bootstrap.servers": running.bootstrap_servers}) as admin:
-            admin.create_topics([NewTopic(TOPIC, num_partitions=2, replication_factor=3)])
-        with Producer({"bootstrap.servers": running.bootstrap_servers}) as producer:
-            sent = [producer.send(TOPIC, b"%d" % number, partition=number % 2) for number in range(20)]
-            for future in sent:
-                future.result(timeout=20.0)
-        yield running
+def cluster(shared: Cluster) -> Cluster:
+    with Admin({"bootstrap.servers": shared.bootstrap_servers}) as admin:
+        admin.create_topics([NewTopic(TOPIC, num_partitions=2, replication_factor=3)])
+    with Producer({"bootstrap.servers": shared.bootstrap_servers}) as producer:
+        sent = [producer.send(TOPIC, b"%d" % number, partition=number % 2) for number in range(20)]
+        for future in sent:
+            future.result(timeout=20.0)
+    return shared
 
 
 def consumer_of(cluster: Cluster, group: str, **settings: object) -> Consumer:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import grpc
+import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,6 +25,7 @@ from minilog_broker.server.http.places import MOST_WAITING
 from minilog_broker.server.metrics import names
 from tests import programs
 from tests.cluster import HOST, Cluster, free_ports, running_program
+from tests.rules import proves
 
 WITHIN_S = 40.0
 TOPIC = "flights"
@@ -118,6 +120,13 @@ def test_a_broker_that_waits_for_a_majority_lives_and_is_not_ready(tmp_path: pat
         wait_until(lambda: scene.health(1) == health_pb2.HealthCheckResponse.NOT_SERVING)
     finally:
         scene.cluster.end()
+
+
+@proves("CON.4")
+def test_a_broker_without_a_console_says_how_to_switch_it_on(scene: HttpCluster) -> None:
+    status, text = told(scene.ports[1], "/console")
+    assert (status, "--console" in text) == (404, True)
+    assert psutil.Process(scene.cluster.processes[1].pid).children() == []
 
 
 def test_running_brokers_are_ready_and_tell_what_they_have(scene: HttpCluster) -> None:

@@ -32,7 +32,7 @@ from minilog_broker.storage.files import OsFileSystem
 from pyspark_minilog.options.table import parse_sink_options
 from pyspark_minilog.writing.typed_sink import plan_write
 from tests import programs
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.history import History, Stored, judge_copies, judge_reading
 from tests.integration.levels.wheels import (
@@ -46,6 +46,7 @@ from tests.integration.levels.wheels import (
 )
 from tests.integration.moving import wait_until
 from tests.integration.rounds import TOPIC, RoundScene, admin_of
+from tests.pool import THREE, shared_cluster
 from tests.rules import proves
 
 CLIENT = pathlib.Path(__file__).parent / "levels" / "client.py"
@@ -69,6 +70,8 @@ JOB_COUNT = 500
 WRITTEN_BY_ANY_START = ("lock", "broker.pid")
 
 pytestmark = [pytest.mark.timeout(300), proves("DK.2", "MD.22", "MD.30")]
+
+cluster = shared_cluster(THREE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,7 @@ def forget_the_level(directory: pathlib.Path) -> None:
     write_durable_file(OsFileSystem(), str(path), json.dumps(told | {"level": HIGHEST_LEVEL}).encode())
 
 
+@pytest.mark.long
 @pytest.mark.dear("it rolls a cluster of an earlier version")
 def test_a_cluster_is_rolled_forth_upgraded_and_never_goes_back(versions: Versions, tmp_path: pathlib.Path) -> None:
     began_s = time.monotonic()
@@ -398,8 +402,8 @@ def _records(world: Rolling) -> list[Record]:
     return records
 
 
-def test_a_cluster_of_one_version_says_its_level(tmp_path: pathlib.Path) -> None:
-    with running_cluster(tmp_path, 1) as cluster, admin_of(cluster) as admin:
+def test_a_cluster_of_one_version_says_its_level(cluster: Cluster) -> None:
+    with admin_of(cluster) as admin:
         found = admin.describe_cluster()
         assert (found.level, found.brokers[0].lowest_level, found.brokers[0].highest_level) == (
             HIGHEST_LEVEL,
@@ -409,8 +413,7 @@ def test_a_cluster_of_one_version_says_its_level(tmp_path: pathlib.Path) -> None
         assert admin.upgrade_level() == (HIGHEST_LEVEL, HIGHEST_LEVEL)
         with pytest.raises(UnsupportedVersion, match=f"level {LATER_LEVEL} is not supported by broker 1"):
             admin.upgrade_level(LATER_LEVEL)
-        upgrade = ("cluster", "upgrade", "--level", str(LATER_LEVEL))
-        shown = programs.run(*upgrade, "--bootstrap-server", cluster.bootstrap_servers)
+        shown = programs.run("cluster", "upgrade", "--level", str(LATER_LEVEL), "-b", cluster.bootstrap_servers)
         assert shown.returncode == 1
         assert f"level {LATER_LEVEL} is not supported by broker 1" in " ".join(shown.stderr.split())
 

@@ -223,13 +223,13 @@ def test_a_broker_without_the_listener_is_named_and_waited_for(tmp_path: pathlib
             admin.create_topics([NewTopic(TOPIC, num_partitions=2, replication_factor=1)])
             (topic,) = admin.describe_topics([TOPIC])
             there, elsewhere = (each.partition for each in sorted(topic.partitions, key=lambda each: each.leader or 0))
-        with Admin({**outside, "request.timeout.ms": 3000}) as admin:
+        with Admin({**outside, "request.timeout.ms": 1500}) as admin:
             told = {each.id: (each.host, each.port) for each in admin.describe_cluster().brokers}
             assert told == {1: (HOST, cluster.ports[1]), 2: ("", 0)}
             assert "LISTENER_NOT_FOUND" in {each.code for each in admin.cluster_health().problems}
             with pytest.raises(TimedOut, match="broker 2 has no listener 'outside'"):
                 admin.list_offsets({TopicPartition(TOPIC, elsewhere): "latest"})
-        with Producer({**outside, "delivery.timeout.ms": 3000}) as producer:
+        with Producer({**outside, "delivery.timeout.ms": 1500, "request.timeout.ms": 1500}) as producer:
             producer.send(TOPIC, b"x", partition=there).result(timeout=20)
             with pytest.raises(TimedOut, match="LISTENER_NOT_FOUND: broker 2 has no listener 'outside'"):
                 producer.send(TOPIC, b"x", partition=elsewhere).result(timeout=20)
@@ -277,7 +277,7 @@ def test_listeners_have_certificates_and_ways_to_log_in_of_their_own(tmp_path: p
         with Admin({**by_certificate, "ssl.keystore.location": str(keystore)}) as admin:
             assert [each.port for each in admin.describe_cluster().brokers] == [port]
             assert admin.list_topics() == [TOPIC]
-        quickly = {"request.timeout.ms": 3000}
+        quickly = {"request.timeout.ms": 1000}
         for wrong in (by_certificate, {**cluster.client, "bootstrap.servers": f"{HOST}:{port}"}):
             with Admin({**wrong, **quickly}) as admin, pytest.raises(BrokerNotAvailable):
                 admin.list_topics()

@@ -6,24 +6,27 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from minilog import Admin, NewTopic, TopicPartition, aio
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
 from tests.integration import process_edges
+from tests.pool import THREE, shared_cluster
 
 WITHIN_S = 90.0  # a process that hangs is one that has not ended by then
 
 
+shared = shared_cluster(THREE)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("edges"), 1) as running:
-        with Admin({"bootstrap.servers": running.bootstrap_servers}) as admin:
-            admin.create_topics([NewTopic(process_edges.TOPIC, num_partitions=1)])
-        yield running
+def cluster(shared: Cluster) -> Cluster:
+    with Admin({"bootstrap.servers": shared.bootstrap_servers}) as admin:
+        admin.create_topics([NewTopic(process_edges.TOPIC, num_partitions=1)])
+    return shared
 
 
 def ran(cluster: Cluster, program: Callable[[dict[str, Any]], None]) -> tuple[list[str], str]:
@@ -37,7 +40,7 @@ def ran(cluster: Cluster, program: Callable[[dict[str, Any]], None]) -> tuple[li
 def test_every_call_in_a_forked_child_is_refused_at_once(cluster: Cluster) -> None:
     [line], _ = ran(cluster, process_edges.fork_with_open_clients)
     told = json.loads(line)
-    assert told["parent"] == f"{process_edges.TOPIC} 1"
+    assert told["parent"] == f"{process_edges.TOPIC} 3"
     assert told["ends"] == [7] * 6, "a child that makes no call is hurt"
     child: dict[str, str] = told["child"]
     assert len(child) > 50

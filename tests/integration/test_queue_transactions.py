@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import pathlib
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, QueueConsumer, TopicPartition
 from minilog.errors import InvalidRecordState
 from minilog.queues.message import Message
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 
 WITHIN_S = 40.0
 COUNT = 300
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder: pathlib.Path = tmp_path_factory.mktemp("brokers")
-    with running_cluster(folder, brokers=3, settings={"flush.policy": "os"}) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 def written(cluster: Cluster, topic: str, count: int) -> list[int]:

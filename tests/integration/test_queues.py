@@ -28,18 +28,15 @@ from minilog.errors import (
 )
 from minilog.queues.message import Message
 from tests import programs
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import MORTAL, shared_cluster
 
 WITHIN_S = 30.0
 LOCK = "group.share.record.lock.duration.ms"
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder: pathlib.Path = tmp_path_factory.mktemp("brokers")
-    with running_cluster(folder, brokers=3, settings={"flush.policy": "os"}) as running:
-        yield running
+cluster = shared_cluster(MORTAL)
 
 
 @pytest.fixture

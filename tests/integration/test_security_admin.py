@@ -38,6 +38,7 @@ from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.levels.wheels import earlier_version
 from tests.integration.rounds import admin_of
+from tests.pool import THREE, shared_cluster
 from tests.rules import proves
 
 PASSWORD = "no horse staples itself"
@@ -48,10 +49,7 @@ READ = AccessRule("User:alice", "*", Operation.READ, ResourceKind.TOPIC, "flight
 pytestmark = [pytest.mark.timeout(180), proves("MD.26")]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("security")) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 @pytest.fixture

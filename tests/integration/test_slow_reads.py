@@ -41,7 +41,7 @@ class SlowCluster(Cluster):
         return set(reads.read_text().split()) if reads.exists() else set()
 
 
-@pytest.fixture(params=[0.5, 2.0])
+@pytest.fixture(params=[0.5, pytest.param(2.0, marks=pytest.mark.long)])
 def cluster(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[SlowCluster]:
     cluster = SlowCluster(tmp_path, request.param)
     with contextlib.ExitStack() as stack:

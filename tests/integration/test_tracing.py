@@ -9,7 +9,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,12 +25,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from minilog import Admin, Consumer, NewTopic, Producer
 from minilog.admin.security import UserUpsertion
 from minilog.tracing import trace_with
+from tests import programs
 from tests.cluster import HOST, Cluster, free_ports
+from tests.pool import THREE, shared_cluster
 from tests.secured import SecuredCluster
 
 WITHIN_S = 30.0
 TOPIC, PASSWORD = "flights", "hunter2-correct-horse"
 RECORDS = 20
+
+cluster = shared_cluster(THREE)
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
@@ -162,49 +165,34 @@ def test_clients_and_brokers_tell_of_one_batch_and_message_in_one_trace(
 
 
 def test_a_client_whose_environment_asks_for_it_tells_until_it_ends(
-    tmp_path: pathlib.Path, collector: tuple[Collector, dict[str, str]]
+    cluster: Cluster, collector: tuple[Collector, dict[str, str]]
 ) -> None:
     told, environment = collector
-    cluster = Cluster(tmp_path, 1)
-    try:
-        cluster.start()
-        cluster.wait_running()
-        with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-            admin.create_topics([NewTopic(TOPIC, 1, 1)])
-        produce = [sys.executable, "-m", "minilog_tools.cli.main", "produce", TOPIC, "-b", cluster.bootstrap_servers]
-        asking = {**os.environ, **environment, "OTEL_BSP_SCHEDULE_DELAY": "60000"}  # what is left is told at the end
-        ended = subprocess.run(produce, input="late\n", env=asking, text=True, capture_output=True, timeout=WITHIN_S)
-        assert (ended.returncode, ended.stderr.count("opentelemetry")) == (0, 0), ended.stderr
-        assert told.services() == {"minilog-client"}
-        assert told.spans("Produce send")
-        assert "late" not in told.everything()
-    finally:
-        cluster.end()
+    with Admin(cluster.client) as admin:
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])
+    produce = [*programs.MINILOG, "produce", TOPIC, "-b", cluster.bootstrap_servers]
+    asking = {**os.environ, **environment, "OTEL_BSP_SCHEDULE_DELAY": "60000"}  # what is left is told at the end
+    ended = subprocess.run(produce, input="late\n", env=asking, text=True, capture_output=True, timeout=WITHIN_S)
+    assert (ended.returncode, ended.stderr.count("opentelemetry")) == (0, 0), ended.stderr
+    assert told.services() == {"minilog-client"}
+    assert told.spans("Produce send")
+    assert "late" not in told.everything()
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"OTEL_SDK_DISABLED": "true"},
-        {"OTEL_TRACES_EXPORTER": "none"},
-        {"OTEL_TRACES_SAMPLER": "always_off"},
-    ],
-)
-def test_brokers_that_are_told_not_to_tell_nothing(
-    tmp_path: pathlib.Path, collector: tuple[Collector, dict[str, str]], environment: dict[str, str]
+def test_brokers_with_tracing_off_tell_nothing(
+    tmp_path: pathlib.Path, collector: tuple[Collector, dict[str, str]]
 ) -> None:
     told, asking = collector
-    cluster = Cluster(tmp_path, 1)
-    cluster.environments = {1: {**asking, **environment}}
+    cluster = Cluster(tmp_path, 3)
+    cluster.environments = {
+        1: {**asking, "OTEL_SDK_DISABLED": "true"},
+        2: {**asking, "OTEL_TRACES_EXPORTER": "none"},
+        3: {**asking, "OTEL_TRACES_SAMPLER": "always_off"},
+    }
     try:
         cluster.start()
         cluster.wait_running()
-        with (
-            Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer,
-            Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin,
-        ):
-            admin.create_topics([NewTopic(TOPIC, 1, 1)])
-            producer.send(TOPIC, b"x").result(timeout=WITHIN_S)
+        write_and_read(cluster.client)
         time.sleep(1.0)  # five times as long as spans wait at most
         assert not told.services()
     finally:

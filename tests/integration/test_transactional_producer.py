@@ -12,7 +12,8 @@ import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, aio
 from minilog.errors import InvalidTxnState, ProducerFenced, TransactionalIdNotFound
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 from tests.rules import proves
 
 _numbers = itertools.count()
@@ -22,10 +23,7 @@ class _OnPurposeError(Exception):
     """What a program raises in its block."""
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("brokers"), brokers=3, settings={"flush.policy": "os"}) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 @pytest.fixture

@@ -16,14 +16,12 @@ from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.moving import admin as admin_of
 from tests.integration.moving import leaders, wait_in_sync, wait_until
+from tests.pool import MORTAL, shared_cluster
 
 RECORDS = 100
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("trim")) as cluster:
-        yield cluster
+cluster = shared_cluster(MORTAL)
 
 
 @pytest.fixture

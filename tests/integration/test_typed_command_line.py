@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import programs
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 
 DDL = "carrier string NOT NULL, delay int, at timestamp, raw binary"
 ROWS: list[dict[str, Any]] = [
@@ -25,10 +25,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("typed-command-line")) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 def minilog(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

@@ -20,17 +20,15 @@ from minilog import Admin, Consumer, NewTopic, Producer, Record, TopicPartition,
 from minilog.errors import InvalidArgument, InvalidRecord
 from minilog.polars import scan_minilog
 from minilog.types import RowDeletion
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
 from tests.integration.rounds import admin_of
+from tests.pool import THREE, shared_cluster
 
 ACCOUNTS = schema_from_ddl("id int NOT NULL, name string NOT NULL, balance long, at timestamp NOT NULL", ["id"], "at")
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("deletions")) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import pathlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,18 +15,17 @@ from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, TopicSc
 from minilog.errors import InvalidArgument, InvalidRecord, InvalidSchema
 from minilog.typed.schema.evolution import add_column, drop_column, rename_column, widen_column
 from minilog.typed.schema.fields import Field, Primitive
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
 from tests.integration.rounds import admin_of
+from tests.pool import MORTAL, THREE, shared_cluster
 
 FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp, note string", ["carrier"], "at")
 ROWS = 2_000
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("rows")) as running:
-        yield running
+cluster = shared_cluster(THREE)
+mortal = shared_cluster(MORTAL)
 
 
 @pytest.fixture
@@ -191,18 +189,15 @@ def test_a_topic_without_a_schema_takes_no_rows_and_has_no_columns(cluster: Clus
         assert [each.value for each in consumer.poll(30.0)] == [b"x"]
 
 
-def test_rows_survive_a_restart_of_all_brokers(tmp_path: pathlib.Path) -> None:
-    with running_cluster(tmp_path) as cluster:
-        with admin_of(cluster) as admin:
-            made(admin, "kept")
-        written(cluster, "kept", flights(0, 500))
-        for broker_id in list(cluster.ports):
-            cluster.kill(broker_id)
-        for broker_id in list(cluster.ports):
-            cluster.start(broker_id)
-        cluster.wait_running()
-        found, _ = read(cluster, "kept", 500, columns=["at"])
-        assert sorted(found.column("at").to_pylist()) == flights(0, 500).column("at").to_pylist()
+def test_rows_survive_a_restart_of_all_brokers(mortal: Cluster) -> None:
+    with admin_of(mortal) as admin:
+        made(admin, "kept")
+    written(mortal, "kept", flights(0, 500))
+    mortal.kill(*mortal.ports)
+    mortal.start()
+    mortal.wait_running()
+    found, _ = read(mortal, "kept", 500, columns=["at"])
+    assert sorted(found.column("at").to_pylist()) == flights(0, 500).column("at").to_pylist()
 
 
 def test_all_partitions_go_on_by_one_version_whichever_hears_of_it_first(cluster: Cluster, admin: Admin) -> None:

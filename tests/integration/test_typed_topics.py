@@ -18,9 +18,10 @@ from minilog.typed.schema.evolution import add_column, drop_column, rename_colum
 from minilog.typed.schema.fields import Field, Primitive
 from minilog.typed.schema.topic_schema import TopicSchema
 from tests import programs
-from tests.cluster import HOST, Cluster, running_cluster
+from tests.cluster import HOST, Cluster
 from tests.integration.moving import wait_until
 from tests.integration.rounds import admin_of
+from tests.pool import MORTAL, THREE, shared_cluster
 from tests.rules import proves
 
 pytestmark = proves("MD.25")
@@ -29,10 +30,8 @@ FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp", ["
 GATE = Field("gate", Primitive("string"))
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("typed")) as running:
-        yield running
+cluster = shared_cluster(THREE)
+mortal = shared_cluster(MORTAL)
 
 
 @pytest.fixture
@@ -66,23 +65,23 @@ def told_by(port: int, name: str, least: int) -> list[TopicSchema]:
     return told
 
 
-def test_every_broker_tells_the_schema_and_keeps_it_over_a_restart(tmp_path: pathlib.Path) -> None:
-    with running_cluster(tmp_path) as cluster, admin_of(cluster) as admin:
+def test_every_broker_tells_the_schema_and_keeps_it_over_a_restart(mortal: Cluster) -> None:
+    with admin_of(mortal) as admin:
         admin.create_topics([NewTopic("flights", num_partitions=2, replication_factor=3, schema=FLIGHTS)])
-        assert told_by_each(cluster, "flights", admin) == [[FLIGHTS]] * 3
+        assert told_by_each(mortal, "flights", admin) == [[FLIGHTS]] * 3
         second = admin.evolve_schema("flights", lambda schema: drop_column(add_column(schema, GATE), "delay"))
         assert (second.version, second.names) == (2, ("carrier", "at", "gate"))
-        assert told_by_each(cluster, "flights", admin) == [[FLIGHTS, second]] * 3
-        assert cluster.stop() == dict.fromkeys(cluster.ports, 0)
-        cluster.start()
-        cluster.wait_running()
-        assert told_by_each(cluster, "flights", admin) == [[FLIGHTS, second]] * 3
-        cluster.kill(*cluster.ports)
-        cluster.start()
-        cluster.wait_running()
+        assert told_by_each(mortal, "flights", admin) == [[FLIGHTS, second]] * 3
+        assert mortal.stop() == dict.fromkeys(mortal.ports, 0)
+        mortal.start()
+        mortal.wait_running()
+        assert told_by_each(mortal, "flights", admin) == [[FLIGHTS, second]] * 3
+        mortal.kill(*mortal.ports)
+        mortal.start()
+        mortal.wait_running()
         third = admin.evolve_schema("flights", lambda schema: rename_column(schema, "carrier", "airline"))
         assert third.key_columns == ("airline",)
-        assert told_by_each(cluster, "flights", admin) == [[FLIGHTS, second, third]] * 3
+        assert told_by_each(mortal, "flights", admin) == [[FLIGHTS, second, third]] * 3
 
 
 def test_an_arrow_schema_makes_a_typed_topic_and_none_makes_none(admin: Admin) -> None:

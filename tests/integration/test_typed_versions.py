@@ -14,17 +14,15 @@ from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, TopicSc
 from minilog.errors import InvalidRecord, NarrowSchemaVersion
 from minilog.typed.schema.evolution import add_column, rename_column, widen_column
 from minilog.typed.schema.fields import Field, Primitive
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
 from tests.integration.rounds import admin_of
+from tests.pool import THREE, shared_cluster
 from tests.rules import proves
 
 FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int", ["carrier"])
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("versions")) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 @pytest.fixture

@@ -6,22 +6,17 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-
-import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, aio
 from tests import programs
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 
 RECORDS = 10_000
 WITHIN_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("unacknowledged")) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 def created(cluster: Cluster, topic: str) -> dict[str, str]:
