@@ -24,7 +24,7 @@ class Decide(Protocol):
 
 
 class BrokerSettingsAdmin:
-    """See minilog.Admin for the meaning of everything."""
+    """The methods of Admin: minilog.aio.admin describes them."""
 
     def __init__(self, cluster: NetworkClient, request_timeout_ms: int, decide: Decide) -> None:
         self._cluster = cluster

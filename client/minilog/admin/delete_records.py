@@ -24,7 +24,7 @@ _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker tha
 async def delete_records(
     cluster: NetworkClient, before: Mapping[TopicPartition, int], ends: OffsetsQuery
 ) -> dict[TopicPartition, int]:
-    """See minilog.Admin. `ends` has the ends of the partitions to empty."""
+    """minilog.aio.admin describes it. `ends` has the ends of the partitions to empty."""
     wanted = {
         partition: ends.results[partition].last_stable_offset if offset == END else offset
         for partition, offset in before.items()

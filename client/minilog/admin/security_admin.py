@@ -69,7 +69,7 @@ AskController = Callable[[Callable[[Any, float], Awaitable[Any]], float], Awaita
 
 
 class SecurityAdmin:
-    """See minilog.Admin for the meaning of everything."""
+    """The methods of Admin: minilog.aio.admin describes them."""
 
     def __init__(
         self, cluster: NetworkClient, request_timeout_ms: int, decide: Decide, ask_controller: AskController

@@ -12,7 +12,7 @@ from minilog.v1.coordinator_pb2_grpc import TransactionServiceStub
 
 
 class TransactionAdmin:
-    """See minilog.Admin for the meaning of everything. Every call is bounded by request.timeout.ms."""
+    """The methods of Admin: minilog.aio.admin describes them. Every call is bounded by request.timeout.ms."""
 
     def __init__(self, cluster: NetworkClient) -> None:
         self._cluster = cluster
