@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .PHONY: help setup java demo durations test test-all test-unit test-simulation test-integration test-spark simulate \
 	soak bench bench-quick \
-	bench-setup check docs rules stubs format clean test-console test-lowest
+	bench-setup check docs rules stubs sync format clean test-console test-lowest
 
 help:
 	@echo "make demo     start three brokers, run the Spark job on real data, show the result"
@@ -35,6 +35,7 @@ help:
 	@echo "make docs     the site of the documents, in artifacts/site/html"
 	@echo "make rules    write the documents of the rules from tests/rules; python -m tools.rules HW.4 shows one"
 	@echo "make stubs    generate client/minilog/v1 from proto/"
+	@echo "make sync     generate the blocking clients of client/minilog/sync from those of client/minilog/aio"
 	@echo "make clean    remove .venv and what was built"
 
 setup: $(STAMP)
@@ -121,6 +122,7 @@ check: setup
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/buf lint
 	$(BIN)/python tools/generate_stubs.py --check
+	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/python -m tools.rules --check
 	$(BIN)/python -m tools.build_site
 
@@ -132,6 +134,9 @@ docs: setup
 
 stubs: setup
 	$(BIN)/python tools/generate_stubs.py
+
+sync: setup
+	$(BIN)/python tools/generate_sync.py
 
 format: setup
 	$(BIN)/ruff format .

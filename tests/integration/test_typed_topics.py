@@ -48,7 +48,7 @@ def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[st
 
 def told_by_each(cluster: Cluster, name: str, after: Admin) -> list[list[TopicSchema]]:
     """What each broker tells, once it has replayed what the admin's client has seen."""
-    least = after._admin._cluster.cache.metadata_offset
+    least = after._inner._cluster.cache.metadata_offset
     return [told_by(port, name, least) for port in cluster.ports.values()]
 
 
@@ -59,7 +59,7 @@ def told_by(port: int, name: str, least: int) -> list[TopicSchema]:
     def has_replayed() -> bool:
         with Admin({"bootstrap.servers": f"{HOST}:{port}"}) as admin:
             told[:] = admin.describe_topics([name])[0].schema_versions
-            return admin._admin._cluster.cache.metadata_offset >= least
+            return admin._inner._cluster.cache.metadata_offset >= least
 
     wait_until(has_replayed)
     return told

@@ -31,6 +31,7 @@ class Participation:
 
     @property
     def transactions(self) -> Transactions:
+        """The calls to the coordinator."""
         return self._transactions
 
     async def begin(

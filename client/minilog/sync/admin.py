@@ -1,10 +1,12 @@
-"""The blocking admin client."""
+"""The blocking admin client.
+
+Generated from the classes for asyncio by tools/generate_sync.py: do not edit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from minilog.admin.health import ClusterHealth
 from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
@@ -16,11 +18,11 @@ from minilog.admin.security import (
     UserAlteration,
     UserDescription,
 )
-from minilog.aio.admin import Admin as AsyncAdmin
 from minilog.effective import EffectiveSetting
 from minilog.errors import MinilogError
 from minilog.security.access_rules import AccessRule, AccessRuleFilter
-from minilog.sync.loop import shared_loop
+from minilog.sync.base import own
+from minilog.sync.base.admin import AdminBase
 from minilog.types import (
     BrokerLoad,
     BrokerSetting,
@@ -47,44 +49,32 @@ if TYPE_CHECKING:
     from minilog.typed.schema.topic_schema import TopicSchema
 
 
-class Admin:
+class Admin(AdminBase):
     """Creates, changes and describes topics, groups, users and more. request.timeout.ms bounds every call. Threads may
-    share an Admin.
+    share a minilog.Admin. One of minilog.aio belongs to one event loop.
 
     A change raises the first topic's error (TopicAlreadyExists, InvalidPartitions, ...), TimedOut if nothing was done,
     and UnknownOutcome if the answer was lost. Every call raises BrokerNotAvailable if the client can reach no broker.
     """
 
-    def __init__(self, config: Mapping[str, object]) -> None:
-        self._admin = AsyncAdmin(config)
-        self._loop = shared_loop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the connections. A second call does nothing."""
-        self._loop.close(self._admin.close)
+        self._close()
 
     def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, str]:
         """Create topics. Returns their ids (UUIDs as text) by name. With `validate_only` it only checks. Raises
         InvalidSchema, and LevelNotReached for a typed topic in a cluster that was not upgraded yet."""
-        return self._loop.run(self._admin.create_topics(list(topics), validate_only=validate_only))
+        return self._loop.run(self._inner.create_topics(own(topics), validate_only=validate_only))
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics by name."""
-        self._loop.run(self._admin.delete_topics(list(names)))
+        self._loop.run(self._inner.delete_topics(own(names)))
 
     def alter_topics(self, alterations: Iterable[TopicAlteration]) -> None:
         """Change topics: more partitions, configs to set and unset, the next version of a schema. A version that exists
         already with exactly this content counts as done. Raises InvalidSchema, and InvalidUpdateVersion if another
         client evolved the schema."""
-        self._loop.run(self._admin.alter_topics(list(alterations)))
+        self._loop.run(self._inner.alter_topics(own(alterations)))
 
     def alter_topic(
         self,
@@ -96,8 +86,15 @@ class Admin:
         schema: TopicSchema | None = None,
     ) -> None:
         """Change one topic. `num_partitions` is the new total, and `schema` is the next version."""
-        configs, unset = dict(set_configs or {}), list(unset_configs)
-        self.alter_topics([TopicAlteration(name, num_partitions, configs, unset, schema)])
+        self._loop.run(
+            self._inner.alter_topic(
+                name,
+                num_partitions=num_partitions,
+                set_configs=own(set_configs),
+                unset_configs=own(unset_configs),
+                schema=schema,
+            )
+        )
 
     def evolve_schema(
         self, topic: str, change: Callable[[TopicSchema], TopicSchema], *, is_pending: bool = False
@@ -113,7 +110,7 @@ class Admin:
         With `is_pending` nobody writes or reads by the version until an alteration of the topic makes it the latest
         (`SchemaStep`), or withdraws it. Another change of the schema withdraws it, too. Then
         `minilog.typed.evolution.rejoined` is the change that brings its columns in again."""
-        return self._loop.run(self._admin.evolve_schema(topic, change, is_pending=is_pending))
+        return self._loop.run(self._inner.evolve_schema(topic, change, is_pending=is_pending))
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -121,7 +118,7 @@ class Admin:
         """Let the first replica of each partition (None: of all partitions) lead again. The controller decides each
         partition on its own. The result is None if the replica leads now, or else the error
         (PreferredLeaderNotAvailable, UnknownTopicOrPartition)."""
-        return self._loop.run(self._admin.elect_leaders(None if partitions is None else list(partitions)))
+        return self._loop.run(self._inner.elect_leaders(own(partitions)))
 
     def alter_partition_reassignments(
         self,
@@ -136,27 +133,27 @@ class Admin:
         error (InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition). The throttle (bytes per
         second) bounds the copying by each new replica until it is in the ISR."""
         return self._loop.run(
-            self._admin.alter_partition_reassignments(
-                dict(reassignments), throttle_bytes_per_second=throttle_bytes_per_second
+            self._inner.alter_partition_reassignments(
+                own(reassignments), throttle_bytes_per_second=throttle_bytes_per_second
             )
         )
 
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """The reassignments in progress."""
-        return self._loop.run(self._admin.list_partition_reassignments())
+        return self._loop.run(self._inner.list_partition_reassignments())
 
     def list_brokers(self) -> list[BrokerLoad]:
         """The registered brokers, each with the numbers of its replicas and leaders."""
-        return self._loop.run(self._admin.list_brokers())
+        return self._loop.run(self._inner.list_brokers())
 
     def cordon_broker(self, broker_id: int) -> None:
         """Place no new replica on a broker from now on. Raises BrokerIdNotRegistered."""
-        self._loop.run(self._admin.cordon_broker(broker_id))
+        self._loop.run(self._inner.cordon_broker(broker_id))
 
     def uncordon_broker(self, broker_id: int) -> None:
         """Place new replicas on a broker again. A decommission of it ends, but moves that have begun go on. Raises
         BrokerIdNotRegistered."""
-        self._loop.run(self._admin.uncordon_broker(broker_id))
+        self._loop.run(self._inner.uncordon_broker(broker_id))
 
     def decommission_broker(self, broker_id: int, *, throttle_bytes_per_second: int | None = None) -> None:
         """Begin to move a broker's replicas to others, at most 20 partitions at once.
@@ -165,18 +162,18 @@ class Admin:
         and its process has stopped. A second call goes on, with its throttle for the moves to come. Raises
         InvalidArgument with the reason if the broker cannot leave, and BrokerIdNotRegistered.
         """
-        self._loop.run(self._admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle_bytes_per_second))
+        self._loop.run(self._inner.decommission_broker(broker_id, throttle_bytes_per_second=throttle_bytes_per_second))
 
     def forget_broker(self, broker_id: int) -> None:
         """Unregister a broker that is gone and has no replica. Raises InvalidArgument if it runs, votes or has
         replicas, and BrokerIdNotRegistered."""
-        self._loop.run(self._admin.forget_broker(broker_id))
+        self._loop.run(self._inner.forget_broker(broker_id))
 
     def replace_voter(self, broker_id: int, *, lost_directory_id: str | None = None) -> tuple[str, str]:
         """Replace a voter whose disk is lost for good. The present disk of its broker votes in its place. Returns the
         directory ids of the lost and the new disk. Raises InvalidArgument if no disk is lost, or if
         `lost_directory_id` was replaced already."""
-        return self._loop.run(self._admin.replace_voter(broker_id, lost_directory_id=lost_directory_id))
+        return self._loop.run(self._inner.replace_voter(broker_id, lost_directory_id=lost_directory_id))
 
     def add_voter(self, broker_id: int) -> VoterChange:
         """Let a running broker vote, with its registered data directory and at its registered address.
@@ -185,27 +182,27 @@ class Admin:
         InvalidArgument if the broker does not run, or if there are five voters. Raises VotersNotReady if the change is
         not possible now.
         """
-        return self._loop.run(self._admin.add_voter(broker_id))
+        return self._loop.run(self._inner.add_voter(broker_id))
 
     def remove_voter(self, broker_id: int) -> VoterChange:
         """Remove a voter. Its broker may be down. A running one goes on as a broker that does not vote.
 
         Raises InvalidArgument for the last voter, and VotersNotReady if the controller hears no majority of the others.
         """
-        return self._loop.run(self._admin.remove_voter(broker_id))
+        return self._loop.run(self._inner.remove_voter(broker_id))
 
     def move_voter(self, broker_id: int) -> VoterChange:
         """Record the present registered address of a voter's broker, so that the other voters reach it there.
 
         Raises InvalidArgument if the broker is no voter, or does not run.
         """
-        return self._loop.run(self._admin.move_voter(broker_id))
+        return self._loop.run(self._inner.move_voter(broker_id))
 
     def upgrade_level(self, level: int | None = None) -> tuple[int, int]:
         """Raise the level of the cluster, so that it writes the forms of data of that level. The default is the highest
         level that any broker supports. A level never goes down. Returns the level before and after. Raises
         UnsupportedVersion, which names the brokers that do not support the level."""
-        return self._loop.run(self._admin.upgrade_level(level))
+        return self._loop.run(self._inner.upgrade_level(level))
 
     def alter_broker_settings(
         self,
@@ -222,34 +219,32 @@ class Admin:
         ResourceNotFound for a broker that never registered, and LevelNotReached.
         """
         return self._loop.run(
-            self._admin.alter_broker_settings(
-                broker_id, set_configs=dict(set_configs or {}), unset_configs=list(unset_configs)
-            )
+            self._inner.alter_broker_settings(broker_id, set_configs=own(set_configs), unset_configs=own(unset_configs))
         )
 
     def describe_broker_settings(self) -> list[BrokerSetting]:
         """The settings that `alter_broker_settings` has set, those for all brokers first."""
-        return self._loop.run(self._admin.describe_broker_settings())
+        return self._loop.run(self._inner.describe_broker_settings())
 
     def broker_config(self, broker_id: int) -> list[EffectiveSetting]:
         """Each setting of a running broker, with its origin, by the broker's own answer. Raises ResourceNotFound for a
         broker that never registered, and BrokerNotAvailable if the broker does not answer."""
-        return self._loop.run(self._admin.broker_config(broker_id))
+        return self._loop.run(self._inner.broker_config(broker_id))
 
     def list_topics(self, *, internal: bool = False) -> list[str]:
         """The names of all topics, sorted. With `internal`, also the brokers' own topics."""
-        return self._loop.run(self._admin.list_topics(internal=internal))
+        return self._loop.run(self._inner.list_topics(internal=internal))
 
     def describe_cluster(self) -> ClusterDescription:
         """The brokers, the controller, the voters and the level."""
-        return self._loop.run(self._admin.describe_cluster())
+        return self._loop.run(self._inner.describe_cluster())
 
     def cluster_health(self) -> ClusterHealth:
         """The problems of the cluster, with their remedies: brokers, voters, disks, leaders, replicas.
 
         The active controller knows the disks of the brokers. If no controller answers within 5 s, that is the first
         problem."""
-        return self._loop.run(self._admin.cluster_health())
+        return self._loop.run(self._inner.cluster_health())
 
     def describe_topics(
         self,
@@ -266,9 +261,8 @@ class Admin:
         after certain numbers of bytes, and `replica_ends` for the end of each replica. Topics that this client
         described before take one round trip. Raises UnknownTopicOrPartition. With `missing_ok` it leaves a missing
         topic out instead."""
-        wanted = names if names is None or callable(names) else list(names)
         return self._loop.run(
-            self._admin.describe_topics(wanted, missing_ok=missing_ok, sizes=sizes, replica_ends=replica_ends)
+            self._inner.describe_topics(own(names), missing_ok=missing_ok, sizes=sizes, replica_ends=replica_ends)
         )
 
     def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
@@ -276,7 +270,7 @@ class Admin:
         time it is the offset of the first record at or after that time, as for `Consumer.offsets_for_times`: None if
         all records are older. The leader names the batch, and the client reads it: a time needs the right to read the
         topic. Raises InvalidArgument, TimedOut, UnknownTopicOrPartition, AuthorizationFailed."""
-        return self._loop.run(self._admin.list_offsets(dict(wanted)))
+        return self._loop.run(self._inner.list_offsets(own(wanted)))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records of each partition below an offset (Kafka's DeleteRecords).
@@ -286,16 +280,16 @@ class Admin:
         an offset above the high watermark, and InvalidTxnState for one above the last stable offset. Then nothing of
         that partition is deleted. Raises InvalidTopic for the brokers' own topics, and UnknownOutcome if some replicas
         did not answer in time: a second call is harmless."""
-        return self._loop.run(self._admin.delete_records(dict(before)))
+        return self._loop.run(self._inner.delete_records(own(before)))
 
     def list_groups(self) -> list[GroupListing]:
         """The groups with committed offsets or with members, by name. The client asks all coordinators."""
-        return self._loop.run(self._admin.list_groups())
+        return self._loop.run(self._inner.list_groups())
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """The progress and the lag of a group: see minilog.types.GroupOffset. isolation.level decides the end. Raises
         GroupIdNotFound."""
-        return self._loop.run(self._admin.describe_group(group_id))
+        return self._loop.run(self._inner.describe_group(group_id))
 
     def seek_group(self, group_id: str, to: Mapping[TopicPartition, GroupPosition]) -> dict[TopicPartition, int]:
         """Set the place at which a group goes on, for readers that begin after this call.
@@ -304,37 +298,37 @@ class Admin:
         (the end if all records are older). The group gets all of the offsets or none, and the call returns them. Raises
         InvalidArgument for an offset that a log does not have, and UnstableOffsetCommit while a transaction has pending
         offsets of the group."""
-        return self._loop.run(self._admin.seek_group(group_id, dict(to)))
+        return self._loop.run(self._inner.seek_group(group_id, own(to)))
 
     def delete_group(self, group_id: str) -> None:
         """Delete all committed offsets of a group. Raises GroupIdNotFound, UnstableOffsetCommit, NonEmptyGroup."""
-        self._loop.run(self._admin.delete_group(group_id))
+        self._loop.run(self._inner.delete_group(group_id))
 
     def remove_group_member(self, group_id: str, member: str) -> None:
         """Fence a member, by its id or its instance id: its partitions go to the others. A process that still runs
         joins anew with its next poll. Raises UnknownMemberId."""
-        self._loop.run(self._admin.remove_group_member(group_id, member))
+        self._loop.run(self._inner.remove_group_member(group_id, member))
 
     def list_queues(self) -> list[QueueListing]:
         """The queues, by name. The client asks all coordinators."""
-        return self._loop.run(self._admin.list_queues())
+        return self._loop.run(self._inner.list_queues())
 
     def describe_queue(self, queue: str) -> QueueDescription:
         """The settings of a queue, and its progress in each partition: see minilog.types.QueuePosition. Raises
         ResourceNotFound."""
-        return self._loop.run(self._admin.describe_queue(queue))
+        return self._loop.run(self._inner.describe_queue(queue))
 
     def alter_queue(self, queue: str, *, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> None:
         """Set settings of a queue, and put others back to their defaults. The queue need not exist yet. The settings
         are group.share.record.lock.duration.ms, group.share.delivery.count.limit,
         group.share.partition.max.record.locks, share.auto.offset.reset, errors.deadletterqueue.topic.name and
         errors.deadletterqueue.copy.record.enable. Raises InvalidConfig."""
-        self._loop.run(self._admin.alter_queue(queue, set=dict(set or {}), unset=list(unset)))
+        self._loop.run(self._inner.alter_queue(queue, set=own(set), unset=own(unset)))
 
     def delete_queue(self, queue: str) -> None:
         """Forget a queue: its settings, and what of its topics is settled. Raises ResourceNotFound, and NonEmptyQueue
         while records are leased."""
-        self._loop.run(self._admin.delete_queue(queue))
+        self._loop.run(self._inner.delete_queue(queue))
 
     def redrive_queue(self, queue: str, *, max_letters: int | None = None) -> Redriven:
         """Make the records of dead letters messages of the queue again, at most `max_letters` of the letters that are
@@ -347,27 +341,27 @@ class Admin:
         for the transactional id `QUEUE-redrive`. Raises ResourceNotFound, InvalidArgument for a queue without a
         dead-letter topic, UnknownTopicOrPartition if a topic does not exist, InvalidRecordState if the queue never had
         a place there, and ProducerFenced or InvalidRecordState if another redrive overtakes this one."""
-        return self._loop.run(self._admin.redrive_queue(queue, max_letters=max_letters))
+        return self._loop.run(self._inner.redrive_queue(queue, max_letters=max_letters))
 
     def list_transactions(self) -> list[TransactionListing]:
         """The known transactional ids, by name. The client asks all coordinators."""
-        return self._loop.run(self._admin.list_transactions())
+        return self._loop.run(self._inner.list_transactions())
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """The writers of a transaction, their partitions, and the time since the last sign of life. Raises
         TransactionalIdNotFound."""
-        return self._loop.run(self._admin.describe_transaction(transactional_id))
+        return self._loop.run(self._inner.describe_transaction(transactional_id))
 
     def abort_transaction(self, transactional_id: str) -> int:
         """Abort the open transaction of this id, and fence its writers. Returns the number of writers. Committed
         records stay. The program or query may begin again. Raises TransactionalIdNotFound."""
-        return self._loop.run(self._admin.abort_transaction(transactional_id))
+        return self._loop.run(self._inner.abort_transaction(transactional_id))
 
     def forget_transaction(self, transactional_id: str) -> None:
         """Forget the committed generations of an id that no program will use any more. A query that replays a forgotten
         generation writes it again. Raises TransactionalIdNotFound, and InvalidTxnState while the transaction is open or
         ending."""
-        self._loop.run(self._admin.forget_transaction(transactional_id))
+        self._loop.run(self._inner.forget_transaction(transactional_id))
 
     def alter_users(self, alterations: Iterable[UserAlteration]) -> None:
         """Give users passwords for SCRAM (UserUpsertion), or take them away (UserDeletion).
@@ -375,23 +369,27 @@ class Admin:
         Up to a thousand alterations are done together or not at all. The client sends keys that it derives, and never a
         password. `not_heard_by` returns the brokers on which the change does not count yet. Raises ResourceNotFound,
         DuplicateResource, UnacceptableCredential, and LevelNotReached in a cluster that was not upgraded yet."""
-        self._loop.run(self._admin.alter_users(list(alterations)))
+        self._loop.run(self._inner.alter_users(own(alterations)))
 
     def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
         """Users (None: all) by name, with their mechanisms. Raises ResourceNotFound for a user that does not exist."""
-        return self._loop.run(self._admin.describe_users(None if names is None else list(names)))
+        return self._loop.run(self._inner.describe_users(own(names)))
 
     def create_access_rules(self, rules: Iterable[AccessRule]) -> int:
         """Create access rules (Kafka's ACLs). Up to a thousand rules are created together or not at all. Returns the
         number of rules that are new. Raises InvalidArgument and InvalidPrincipal for a rule that could never match, and
         LevelNotReached."""
-        return self._loop.run(self._admin.create_access_rules(list(rules)))
+        return self._loop.run(self._inner.create_access_rules(own(rules)))
 
     def delete_access_rules(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
         """Delete the rules that match any of the filters, and return them. `AccessRuleFilter()` matches all rules. If
         an attempt's answer was lost, the result lacks the rules that this attempt deleted. `not_heard_by` returns the
         brokers on which the rules still hold."""
-        return self._loop.run(self._admin.delete_access_rules(list(filters)))
+        return self._loop.run(self._inner.delete_access_rules(own(filters)))
+
+    def describe_access_rules(self, wanted: AccessRuleFilter | None = None) -> list[AccessRule]:
+        """The access rules that match the filter (None: all), by resource and principal."""
+        return self._loop.run(self._inner.describe_access_rules(wanted))
 
     def not_heard_by(self, within_ms: int = NOT_HEARD_WITHIN_MS) -> list[int]:
         """The brokers that do not know this client's last change of users, access rules, quotas or tokens yet.
@@ -399,20 +397,16 @@ class Admin:
         A removed right may still hold on such a broker, until it knows the change or refuses clients
         (`stale.access.rules.enable`). The call waits up to `within_ms` for running brokers, and not for fenced ones.
         Raises TimedOut, and BrokerNotAvailable if no controller answers."""
-        return self._loop.run(self._admin.not_heard_by(within_ms))
-
-    def describe_access_rules(self, wanted: AccessRuleFilter | None = None) -> list[AccessRule]:
-        """The access rules that match the filter (None: all), by resource and principal."""
-        return self._loop.run(self._admin.describe_access_rules(wanted))
+        return self._loop.run(self._inner.not_heard_by(within_ms))
 
     def alter_quotas(self, alterations: Iterable[QuotaAlteration]) -> list[Quota]:
         """Set and remove quotas. Up to a thousand alterations are done together or not at all. Returns the former
         quotas. Raises InvalidArgument for a key or value that is not valid, InvalidPrincipal, and LevelNotReached."""
-        return self._loop.run(self._admin.alter_quotas(list(alterations)))
+        return self._loop.run(self._inner.alter_quotas(own(alterations)))
 
     def describe_quotas(self, entity: str | None = None) -> list[Quota]:
         """The quotas of `User:alice`, of `default`, or of all (None), by entity and key."""
-        return self._loop.run(self._admin.describe_quotas(entity))
+        return self._loop.run(self._inner.describe_quotas(entity))
 
     def create_delegation_token(
         self, renewers: Iterable[str] = (), max_lifetime_ms: int | None = None
@@ -424,22 +418,22 @@ class Admin:
         attempt's answer was lost, another token may exist, whose secret is lost, too. Raises
         DelegationTokenRequestNotAllowed if this client did not log in by a password or an issuer's token,
         InvalidPrincipal, InvalidArgument, LevelNotReached."""
-        return self._loop.run(self._admin.create_delegation_token(list(renewers), max_lifetime_ms))
+        return self._loop.run(self._inner.create_delegation_token(own(renewers), max_lifetime_ms))
 
     def renew_delegation_token(self, token_id: str, renew_period_ms: int | None = None) -> int:
         """Let the token end `renew_period_ms` from now (None: the brokers' default), but not after its
         max_timestamp_ms. Returns its end, in milliseconds since 1970. Raises DelegationTokenExpired,
         DelegationTokenRequestNotAllowed, and DelegationTokenNotFound, also for a token that this user may not renew."""
-        return self._loop.run(self._admin.renew_delegation_token(token_id, renew_period_ms))
+        return self._loop.run(self._inner.renew_delegation_token(token_id, renew_period_ms))
 
     def expire_delegation_token(self, token_id: str, expiry_period_ms: int | None = None) -> int:
         """Let the token end `expiry_period_ms` from now, or at once (None, or a negative number). At its end the
         brokers remove it, and the sessions that began with it end. Returns its end, in milliseconds since 1970. A user
         that may alter the cluster may expire the tokens of others. Raises the errors of renew_delegation_token."""
-        return self._loop.run(self._admin.expire_delegation_token(token_id, expiry_period_ms))
+        return self._loop.run(self._inner.expire_delegation_token(token_id, expiry_period_ms))
 
     def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[TokenInformation]:
         """The living tokens of these owners (`User:alice`, or None for all), without their secrets. A user sees the
         tokens that it owns or may renew, and all tokens if it may describe the cluster. Raises
         DelegationTokenRequestNotAllowed."""
-        return self._loop.run(self._admin.describe_delegation_tokens(None if owners is None else list(owners)))
+        return self._loop.run(self._inner.describe_delegation_tokens(own(owners)))

@@ -1,61 +1,44 @@
-"""The blocking consumer: streams on the background loop, decoding on the caller's thread."""
+"""The blocking consumer: streams on the background loop, decoding on the caller's thread.
+
+Generated from the classes for asyncio by tools/generate_sync.py: do not edit.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from minilog.aio.consumer_shell import ITERATION_S, POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
+from minilog.aio.consumer_shell import ITERATION_S, POLL_ARROW_BYTES, POLL_BYTES
 from minilog.aio.first_records import offsets_for_times
-from minilog.config import parse_consumer_config
-from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode_all, records
-from minilog.consumer.partition import FetchedRun
-from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
+from minilog.consumer.decode import RECORD_BYTES, as_polled, records
+from minilog.consumer.row_selection import AS_RECORDS, row_selection
 from minilog.consumer.subscription import Topics
-from minilog.groups.callbacks import Callback, Callbacks, GroupStep
+from minilog.groups.callbacks import Callback, Callbacks
 from minilog.net.lookups import list_topics
-from minilog.net.runtime import SYSTEM_RUNTIME
-from minilog.sync.loop import shared_loop
+from minilog.sync.base import own
+from minilog.sync.base.consumer import ConsumerBase
 from minilog.types import GroupMetadata, Record, TopicPartition
 
 if TYPE_CHECKING:
     from minilog.typed.schema.topic_schema import TopicSchema
 
 
-class Consumer:
-    """Reads records from topics: each offset once, and none skipped. For one thread.
+class Consumer(ConsumerBase):
+    """Reads records from topics: each offset once, and none skipped. For one thread, or in minilog.aio for one event
+    loop.
 
         with Consumer({"bootstrap.servers": "127.0.0.1:9092", "auto.offset.reset": "earliest"}) as consumer:
             consumer.subscribe(["flights"])
             for record in consumer: ...
 
-    `for record in consumer` waits for records without end. It ends when each partition has an end_offset (`assign`) and
-    has reached it, and by `wakeup`. Within the loop the position is behind the last record that the program got.
-    `commit` commits this position.
+    An iteration over the consumer waits for records without end. It ends when each partition has an end_offset
+    (`assign`) and has reached it, and by `wakeup`. Within it the position is behind the last record that the program
+    got. `commit` commits this position.
 
     Raises InvalidConfig for an unknown setting or value.
     """
-
-    def __init__(self, config: Mapping[str, object]) -> None:
-        self._shell = ConsumerShell(parse_consumer_config(config), SYSTEM_RUNTIME)
-        self._loop = shared_loop()
-        self._polls = self._shell.polls
-        self._taking: asyncio.Task[object] | None = None
-        self._closed = self._had_corrupt = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
         """Read exactly these partitions. Each may have a first offset and an end (exclusive). In a mapping the values
@@ -64,7 +47,7 @@ class Consumer:
 
         Raises InvalidArgument for a partition given twice and for offsets below 0.
         """
-        self._loop.run(self._shell.assign(partitions))
+        self._loop.run(self._shell.assign(own(partitions)))
 
     def subscribe(
         self,
@@ -87,26 +70,13 @@ class Consumer:
         topics of the pattern every metadata.max.age.ms. It reads new ones, and lets deleted ones go. Internal topics
         never match. Raises InvalidArgument for one name in place of a list, and for a pattern as text.
         """
-        wanted = topics if isinstance(topics, str | re.Pattern) else list(topics)
-        self._loop.run(self._shell.subscribe(wanted, Callbacks(on_assigned, on_revoked, on_lost)))
+        self._loop.run(self._shell.subscribe(own(topics), Callbacks(on_assigned, on_revoked, on_lost)))
 
     def group_metadata(self) -> GroupMetadata:
         """The group and the member of this consumer, for `Transaction.commit_offsets`. Raises InvalidArgument without
         group.id."""
         self._loop.check_process()
         return self._shell.group_metadata()
-
-    def _tell(self, step: GroupStep) -> None:
-        assert self._shell.group is not None
-        try:
-            step.call(self._shell.group.callbacks)
-        finally:
-            self._loop.run(self._shell.finish_step(step))
-
-    def _follow_group(self) -> None:
-        """Tell a member's program of the changes of its partitions, before it gets records."""
-        while (step := self._loop.run(self._shell.next_step())) is not None:
-            self._tell(step)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
@@ -140,8 +110,8 @@ class Consumer:
 
     def wakeup(self) -> None:
         """End a poll that waits in another thread. It returns the records that have come, possibly none. If no poll
-        waits, this ends the next one. `for record in consumer` ends, and may begin again: no record is lost. Other
-        threads, and handlers of signals, may call only this method."""
+        waits, this ends the next one. An iteration ends, and may begin again: no record is lost. Other threads, and
+        handlers of signals, may call only this method."""
         self._loop.check_process()
         self._shell.wakeup()
 
@@ -160,6 +130,7 @@ class Consumer:
     def position(self, partition: TopicPartition) -> int | None:
         """The offset of the next record that the program gets. None while the client still asks for it. Raises
         InvalidArgument."""
+        self._loop.check_process()
         self._settle()
         return self._shell.core.position(partition)
 
@@ -172,7 +143,7 @@ class Consumer:
         deleted topic, UnknownOutcome for a lost answer (a second commit is safe), and RetriableError if nothing was
         committed.
         """
-        self._loop.run(self._shell.commit(None if offsets is None else dict(offsets), metadata))
+        self._loop.run(self._shell.commit(own(offsets), metadata))
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The offsets that the group has committed: the next to read of each partition, or None. This waits for a
@@ -183,24 +154,24 @@ class Consumer:
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of the log of each partition. The partitions need not be assigned, and no position moves.
         Raises UnknownTopicOrPartition, TimedOut."""
-        return self._loop.run(self._shell.ends_of_logs(list(partitions), "earliest"))
+        return self._loop.run(self._shell.ends_of_logs(own(partitions), "earliest"))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end of the readable records of each partition. Under isolation.level=read_committed it is the last stable
         offset, and otherwise the high watermark. Raises UnknownTopicOrPartition, TimedOut."""
-        return self._loop.run(self._shell.ends_of_logs(list(partitions), "latest"))
+        return self._loop.run(self._shell.ends_of_logs(own(partitions), "latest"))
 
     def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record of each partition at or after its time, in milliseconds since 1970. None if
         all records are older. Raises InvalidArgument for a value that is no time, UnknownTopicOrPartition, TimedOut."""
-        return self._loop.run(offsets_for_times(self._shell.cluster, dict(timestamps)))
+        return self._loop.run(offsets_for_times(self._shell.cluster, own(timestamps)))
 
     def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
         """The number of offsets from the position to the end of the readable records, as the leader knows it now. None
         while the client still asks for the position. Without `partitions` it is for all assigned ones. Markers of
         transactions and aborted records count. Raises InvalidArgument for a partition that is not assigned,
         TimedOut."""
-        return self._loop.run(self._shell.lag(partitions))
+        return self._loop.run(self._shell.lag(own(partitions)))
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic, ready for `assign`. Raises UnknownTopicOrPartition."""
@@ -212,6 +183,7 @@ class Consumer:
 
     def finished(self) -> bool:
         """Whether all partitions with an end_offset have reached it."""
+        self._loop.check_process()
         self._settle()
         return self._shell.core.finished()
 
@@ -219,10 +191,10 @@ class Consumer:
         return self
 
     def __next__(self) -> Record:
-        iterated, polls = self._shell.core.iterated, self._polls
+        iterated, polls = self._shell.core.iterated, self._shell.polls
         if self._shell.takes_wakeup():
             raise StopIteration
-        if iterated and not self._shell.may_iterate_on(time.monotonic() * 1000.0):
+        if iterated and not self._shell.may_iterate_on(self._now_ms()):
             self._loop.run(self._shell.change(self._shell.core.steering.put_iterated_back))
         while not iterated or not polls.are_settled():
             self._settle()
@@ -230,7 +202,7 @@ class Consumer:
                 raise StopIteration
             number, taken = self._take(ITERATION_S, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
             taken_records = [record for run, every in taken for rows in every for record in records(run, rows)]
-            if self._may_hand_out():
+            if self._shell.may_hand_out(self._now_ms()):
                 iterated.put(taken_records)
                 polls.returned = number
             if self._shell.was_woken:
@@ -255,9 +227,9 @@ class Consumer:
                 return self._shell.core.iterated.take_all()
         number, taken = self._take(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
         polled = [record for run, every in taken for rows in every for record in records(run, rows)]
-        if not self._may_hand_out():
+        if not self._shell.may_hand_out(self._now_ms()):
             return []
-        self._polls.returned = number  # the very last act: an exception before it gives all records back
+        self._shell.polls.returned = number  # the very last act: an exception before it gives all records back
         return polled
 
     def poll_arrow(
@@ -296,61 +268,13 @@ class Consumer:
             self._loop.run(self._shell.change(self._shell.core.steering.put_iterated_back))
         number, taken = self._take(timeout, POLL_ARROW_BYTES, selection)
         batches = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
-        if not self._may_hand_out():
+        if not self._shell.may_hand_out(self._now_ms()):
             return []
-        self._polls.returned = number  # as in poll
+        self._shell.polls.returned = number  # as in poll
         return batches
-
-    def _may_hand_out(self) -> bool:
-        return self._shell.may_hand_out(time.monotonic() * 1000.0)
-
-    def _take(
-        self, timeout: float, max_bytes: int, selection: RowSelection, record_bytes: int = 0
-    ) -> tuple[int, DecodedRuns]:
-        """The number of the poll, and its rows. The caller notes the number when it returns."""
-        deadline_s = time.monotonic() + timeout
-        while True:
-            if self._shell.group is not None:
-                self._follow_group()
-            number = self._polls.begin()
-            taken = self._loop.run(self._take_alone(deadline_s - time.monotonic(), max_bytes, selection, number))
-            outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
-            if outcome.corrupt or outcome.rest or self._had_corrupt:  # else the loop need not know
-                self._loop.run(self._shell.report(outcome))
-                self._had_corrupt = bool(outcome.corrupt)
-            is_late = time.monotonic() >= deadline_s or self._shell.was_woken
-            is_answer = is_late or bool(taken) or not self._shell.has_group_news()
-            if is_answer and is_an_answer(taken, outcome, is_late=is_late):
-                return number, outcome.good
-            self._polls.returned = number  # it had nothing for the program
-
-    async def _take_alone(
-        self, timeout_s: float, max_bytes: int, selection: RowSelection, number: int
-    ) -> list[FetchedRun]:
-        """Take runs, after the end of an earlier poll. An interrupted poll may still wait here, if the interrupt came
-        before the program could cancel it."""
-        if self._taking is not None:
-            self._taking.cancel()
-        self._taking = asyncio.current_task()
-        return await self._shell.take(timeout_s, max_bytes, selection, number)
-
-    def _settle(self) -> None:
-        """Settle the last poll, before a look at the core from this thread."""
-        self._loop.check_process()
-        if not self._polls.are_settled():
-            self._loop.run(self._settle_there())
-
-    async def _settle_there(self) -> None:
-        self._shell.settle()
 
     def close(self, leave: bool = True) -> None:
         """Close the connections. Idempotent. A member calls on_revoked and leaves its group: for a while if it has a
         group.instance.id, otherwise for good. With `leave` False it goes silently, and the group fences it after its
         session time-out."""
-        if not self._closed:
-            self._closed = True
-            if self._shell.says_goodbye and not self._loop.is_gone:
-                step = self._loop.run(self._shell.last_step())
-                if step is not None:
-                    self._tell(step)
-            self._loop.close(lambda: self._shell.close(leave=leave))
+        self._close(leave)

@@ -1,22 +1,16 @@
-"""The blocking producer. `send` appends to a batch under a lock, and the background loop does everything else."""
+"""The blocking producer. `send` appends to a batch under a lock, and the background loop does everything else.
+
+Generated from the classes for asyncio by tools/generate_sync.py: do not edit.
+"""
 
 from __future__ import annotations
 
-import time
-import warnings
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from minilog.aio.producer import buffer_exhausted
-from minilog.aio.producer_shell import ProducerShell
-from minilog.aio.transaction import Transaction as AsyncTransaction
-from minilog.aio.transaction import no_transactional_id, run_of
-from minilog.config import parse_config
-from minilog.errors import BufferExhausted, TimedOut
-from minilog.net.metadata_cache import CachedTopic
-from minilog.net.runtime import SYSTEM_RUNTIME
+from minilog.aio.transaction import no_transactional_id
+from minilog.errors import TimedOut
 from minilog.producer.accumulator import Taken
 from minilog.producer.arguments import (
     check_record,
@@ -27,70 +21,31 @@ from minilog.producer.arguments import (
     cut_columns,
     deletion_of,
 )
-from minilog.producer.batch import threaded_records
 from minilog.producer.delivery import OnDelivery, delivery_reporter
-from minilog.producer.futures import RecordFuture
-from minilog.sync.loop import shared_loop
-from minilog.sync.transaction import Participation, Transaction
+from minilog.sync.base.producer import ProducerBase, batch_future, now_ms, record_future
+from minilog.sync.transaction import Transaction
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
 
 if TYPE_CHECKING:
     from minilog.typed.schema.topic_schema import TopicSchema
 
 
-class Producer:
-    """Writes records to topics. Several threads may share it.
+class Producer(ProducerBase):
+    """Writes records to topics. Several threads may share a minilog.Producer. One of minilog.aio belongs to one event
+    loop.
 
     By default acks=all and idempotence hold: the broker acknowledges a record when every in-sync replica has it on
     disk, and retries never write it twice. The future of a record raises its error: TimedOut (surely not written),
     UnknownOutcome (perhaps written, and so never reported as failed), or the broker's error.
 
         with Producer({"bootstrap.servers": "127.0.0.1:9092"}) as producer:
-            metadata = producer.send("flights", b"...", key=b"UA").result(timeout=10)
+            future = producer.send("flights", b"...", key=b"UA")
+
+    `future.result(timeout=10)` waits for the place of the record. The future of minilog.aio is one of asyncio, which a
+    program awaits.
 
     Raises InvalidConfig for an unknown setting or value.
     """
-
-    def __init__(self, config: Mapping[str, object]) -> None:
-        self._shell = ProducerShell(parse_config(config), SYSTEM_RUNTIME, threaded_records)
-        self._run = run_of(self._shell.config, SYSTEM_RUNTIME)
-        self._loop = shared_loop()
-        self._accumulator = self._shell.accumulator
-        self._cache = self._shell.cluster.cache
-        self._max_block_s = self._shell.config.max_block_ms / 1000.0
-        self._delivery_s = self._shell.config.delivery_timeout_ms / 1000.0 + 1.0
-        self._closed = False
-        self._loop.run(self._start())
-        self._loop.opened(self._shell)
-
-    async def _start(self) -> None:
-        self._shell.start()
-
-    def __del__(self) -> None:
-        """Warn that the producer was not closed. The loop still delivers its records."""
-        if not getattr(self, "_closed", True) and not self._loop.is_gone:
-            self._loop.post(self._leave)
-            named = self._shell.config.client_id
-            warnings.warn(f"producer {named!r} was not closed", ResourceWarning, stacklevel=2, source=self)
-
-    @property
-    def _leave(self) -> Callable[[], Coroutine[Any, Any, None]]:
-        loop, shell, within_s = self._loop, self._shell, self._delivery_s
-
-        async def leave() -> None:
-            await shell.close(within_s)
-            loop.closed(shell)
-
-        return leave
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # An interrupted program does not wait two more minutes.
-        self.close(timeout=0.0 if kind is not None and not issubclass(kind, Exception) else None)
 
     def send(
         self,
@@ -110,16 +65,18 @@ class Producer:
         Without a `partition` the key decides (murmur2, as in Kafka). Without a key the records go to one partition per
         batch. `timestamp` is in milliseconds since 1970, and by default now. The client calls `on_delivery` with the
         error, or with None and the place of the record. It calls in its own thread, so the function must not wait, or
-        make blocking calls. `send` blocks while the buffer is full, at most max.block.ms. Raises BufferExhausted,
+        make blocking calls. `send` waits while the buffer is full, at most max.block.ms. Raises BufferExhausted,
         Closed, InvalidRecord, MessageTooLarge, UnknownTopicOrPartition, and BrokerNotAvailable if no broker gives the
         metadata of the topic.
         """
         partition = checked_partition(topic, partition)
-        cached = self._cache.topics.get(topic) or self._topic(topic)
-        if partition is not None and not 0 <= partition < cached.partition_count:
-            cached = self._topic(topic, partition)
+        deadline_s = 0.0  # of waiting for room: it begins with the first wait
+        cached = self._cache.topics.get(topic)
+        if cached is None or (partition is not None and not 0 <= partition < cached.partition_count):
+            deadline_s = self._deadline()
+            cached = self._topic(topic, deadline_s, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
-        timestamp_us = SYSTEM_RUNTIME.wall_us() if timestamp is None else checked_timestamp_us(topic, timestamp)
+        timestamp_us = self._wall_us() if timestamp is None else checked_timestamp_us(topic, timestamp)
         content: Any
         schema, row_bytes = None, 0
         if cached.told_schemas is None:
@@ -130,19 +87,17 @@ class Producer:
             schema, row = checked_row(cached, value, key, timestamp)
             key, content, row_bytes = row.key, row.values, row.size_bytes
             timestamp_us = timestamp_us if row.timestamp_us is None else row.timestamp_us
-        future = RecordFuture()
-        deadline_s = 0.0
+        future = record_future()
         while True:
-            now_ms = time.monotonic() * 1000.0
             taken = self._accumulator.append(
-                cached, partition, key, content, pairs, timestamp_us, future, now_ms, schema, row_bytes
+                cached, partition, key, content, pairs, timestamp_us, future, now_ms(), schema, row_bytes
             )
             if taken is not Taken.NO_SPACE:
                 break
-            deadline_s = deadline_s or time.monotonic() + self._max_block_s
+            deadline_s = deadline_s or self._deadline()
             self._wait_for_space(topic, deadline_s)
         if taken is Taken.WAKE:
-            self._shell.wake_from_thread()
+            self._wake()
         if on_delivery is not None:
             future.add_done_callback(delivery_reporter(on_delivery))
         return future
@@ -164,8 +119,7 @@ class Producer:
         "_deleted": True. For any other topic `key` is bytes, and the deletion is a record without a value. Raises the
         errors of `send`, and LevelNotReached in a cluster below level 6 that has rows to delete.
         """
-        self._loop.check_process()
-        cached = self._cache.topics.get(topic) or self._topic(topic)
+        cached = self._known(topic, checked_partition(topic, partition))
         value, record_key = deletion_of(cached, key)
         return self.send(
             topic,
@@ -192,8 +146,7 @@ class Producer:
         in its columns. Raises InvalidRecord with the number of the first value that does not fit, and the errors of
         `send`.
         """
-        self._loop.check_process()
-        cached = self._cache.topics.get(topic) or self._topic(topic)
+        cached = self._known(topic, checked_partition(topic, partition))
         return self.send_batch(topic, columns_of_many(cached, values, keys), partition)
 
     def send_batch(
@@ -215,19 +168,36 @@ class Producer:
         or in a transaction, that no row will be committed. Raises the errors of `send`.
         """
         partition = checked_partition(topic, partition)
-        cached = self._cache.topics.get(topic) or self._topic(topic)
-        if partition is not None and not 0 <= partition < cached.partition_count:
-            cached = self._topic(topic, partition)
-        future: Future[list[BatchMetadata]] = Future()
+        deadline_s = 0.0  # of waiting for room: it begins with the first wait
+        cached = self._cache.topics.get(topic)
+        if cached is None or (partition is not None and not 0 <= partition < cached.partition_count):
+            deadline_s = self._deadline()
+            cached = self._topic(topic, deadline_s, partition)
+        future = batch_future()
         parts = cut_columns(self._accumulator, cached, columns, partition, schema)
         if not parts:
             future.set_result([])
             return future
-        deadline_s = time.monotonic() + self._max_block_s
-        while self._accumulator.append_columns(cached, parts, future, time.monotonic() * 1000.0) is Taken.NO_SPACE:
+        while self._accumulator.append_columns(cached, parts, future, now_ms()) is Taken.NO_SPACE:
+            deadline_s = deadline_s or self._deadline()
             self._wait_for_space(topic, deadline_s)
-        self._shell.wake_from_thread()
+        self._wake()
         return future
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until all records so far are delivered, or their errors are reported. Raises TimedOut. The delivery then
+        goes on."""
+        bound = self._delivery_s if timeout is None else timeout
+        if not self._flushed(bound):
+            raise TimedOut(f"flush did not end within {bound} s: the records are still under way")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Deliver the records within `timeout` seconds (delivery.timeout.ms by default), and report the rest.
+
+        Every future is done afterwards. A record that was never sent fails with Closed, and one that may be written
+        with UnknownOutcome.
+        """
+        self._close(self._delivery_s if timeout is None else timeout)
 
     def transaction(self) -> Transaction:
         """One transaction of a producer with a `transactional.id`. Readers with read_committed see all records of the
@@ -242,52 +212,7 @@ class Producer:
         record, aborts the transaction. A producer has one transaction at a time. Raises ProducerFenced if a newer
         producer with the same id has taken over, and UnknownOutcome if the outcome of the commit is unknown.
         """
+        self._loop.check_process()
         if self._run is None:
             raise no_transactional_id()
-        return Transaction(self._loop, AsyncTransaction(self._shell, self._run))
-
-    def participation(self) -> Participation:
-        """A part in a transaction that another process commits, as a Spark task has. See minilog.transactions."""
-        return Participation(self._loop, self._shell)
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until all records so far are delivered, or their errors are reported. Raises TimedOut. The delivery then
-        goes on."""
-        if self._closed or self._loop.has_reported:
-            return
-        bound = self._delivery_s if timeout is None else timeout
-        if not self._loop.run(self._shell.flush(bound)):
-            raise TimedOut(f"flush did not end within {bound} s: the records are still under way")
-
-    def close(self, timeout: float | None = None) -> None:
-        """Deliver the records within `timeout` seconds (delivery.timeout.ms by default), and report the rest.
-
-        Every future is done afterwards. A record that was never sent fails with Closed, and one that may be written
-        with UnknownOutcome.
-        """
-        if self._closed:
-            return
-        within_s = self._delivery_s if timeout is None else timeout
-        try:
-            self._loop.close(lambda: self._shell.close(within_s), lambda: self._shell.close(0.0))
-        finally:
-            self._closed = self._shell.is_closed or self._loop.is_gone
-            if self._closed:
-                self._loop.closed(self._shell)
-
-    def _topic(self, name: str, partition: int = 0) -> CachedTopic:
-        self._accumulator.check()
-        return self._loop.run(self._shell.cluster.topic(name, time.monotonic() + self._max_block_s, partition))
-
-    def _wait_for_space(self, topic: str, deadline_s: float) -> None:
-        if self._loop.is_current():
-            raise BufferExhausted(
-                f"buffer.memory={self._shell.config.buffer_memory} is full, and a callback sends to topic {topic!r}: "
-                "its thread empties the buffer, so it must not wait for room. Send from another thread"
-            )
-        self._shell.wake_from_thread()
-        remaining_s = deadline_s - time.monotonic()
-        if remaining_s <= 0:
-            raise buffer_exhausted(topic, self._shell)
-        # A batch may have been settled just before this wait, so the wait is short.
-        self._accumulator.wait_for_space(min(remaining_s, 0.05))
+        return self._transaction(self._run)

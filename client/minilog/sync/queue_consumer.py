@@ -1,24 +1,23 @@
-"""The blocking consumer of a queue: all of it on the background loop, but for the messages that are here already."""
+"""The blocking consumer of a queue: all of it on the background loop, but for the messages that are here already.
+
+Generated from the classes for asyncio by tools/generate_sync.py: do not edit.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
-from types import TracebackType
+from collections.abc import Iterable
 from typing import Self
 
 from minilog.aio.consumer_shell import ITERATION_S
-from minilog.aio.queue_shell import QueueShell
-from minilog.config import parse_queue_config
-from minilog.errors import MinilogError, TimedOut
-from minilog.net.runtime import SYSTEM_RUNTIME
+from minilog.errors import TimedOut
 from minilog.queues.message import Message
-from minilog.sync.loop import shared_loop
+from minilog.sync.base import own
+from minilog.sync.base.queue_consumer import QueueConsumerBase
 
 
-class QueueConsumer:
-    """A worker of a queue: each record of the topics goes to one worker, which settles it. For one thread. Any thread
-    may settle its messages.
+class QueueConsumer(QueueConsumerBase):
+    """A worker of a queue: each record of the topics goes to one worker, which settles it. For one thread, or
+    in minilog.aio for one event loop. Any thread may settle its messages.
 
         with QueueConsumer({"bootstrap.servers": "127.0.0.1:9092", "queue": "jobs"}) as consumer:
             consumer.subscribe(["orders"])
@@ -38,31 +37,13 @@ class QueueConsumer:
     Raises InvalidConfig for an unknown setting or value, and without `queue`.
     """
 
-    def __init__(self, config: Mapping[str, object]) -> None:
-        self._shell = QueueShell(parse_queue_config(config), SYSTEM_RUNTIME, time.monotonic)
-        self._loop = shared_loop()
-        self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except MinilogError as late:
-            if error is None:
-                raise
-            error.add_note(f"and when the queue consumer was closed: {late}")
-
     def subscribe(self, topics: Iterable[str]) -> None:
         """Lease records of these topics from now on. What is leased already stays. A topic that is deleted and made
         anew under its name is another topic: then a poll raises UnknownTopicId, until the program subscribes anew.
 
         The first worker of a queue that names a topic begins the queue there, at share.auto.offset.reset of the queue.
         Raises UnknownTopicOrPartition, and InvalidArgument for one name in place of a list."""
-        self._loop.run(self._shell.subscribe(topics if isinstance(topics, str) else list(topics)))
+        self._loop.run(self._shell.subscribe(own(topics)))
 
     def poll(self, timeout: float = 1.0) -> list[Message]:
         """The next messages, at most max.poll.records, and an empty list after `timeout` seconds without any. They stay
@@ -80,16 +61,15 @@ class QueueConsumer:
     def __next__(self) -> Message:
         if self._shell.takes_wakeup():
             raise StopIteration
-        if self._closed:
-            self._loop.run(self._shell.wait(0.0))  # raises Closed
+        self._start()
         while (message := self._shell.next_message()) is None:
             if self._loop.run(self._shell.wait(ITERATION_S)):
                 raise StopIteration
         return message
 
     def wakeup(self) -> None:
-        """End a poll that waits in another thread, or the next one. `for message in consumer` ends, and may begin
-        again. Other threads, and handlers of signals, may call only this method."""
+        """End a poll that waits in another thread, or the next one. An iteration ends, and may begin again. Other
+        threads, and handlers of signals, may call only this method."""
         self._loop.check_process()
         self._shell.wakeup()
 
@@ -107,7 +87,4 @@ class QueueConsumer:
         """Settle what has a verdict, and release the rest at once, so that other workers need not wait for its lock.
         Then close the connections. Idempotent. It waits for the coordinator at most request.timeout.ms, and not after
         an interrupt. Raises the first error of a verdict that no other call has raised."""
-        if not self._closed:
-            self._closed = True
-            bound = self._shell.config.request_timeout_ms / 1000.0
-            self._loop.close(lambda: self._shell.close(bound), lambda: self._shell.close(0.0))
+        self._close()

@@ -234,14 +234,14 @@ class TellingConsumer(Consumer):
     _selected: RowSelection | None = None
     _began: dict[bytes, list[tuple[int, str]]]  # by topic id: the columns that it began with
 
-    async def _decoded(
+    async def _take(
         self,
         timeout: float,  # noqa: ASYNC109
         max_bytes: int,
         selection: RowSelection,
         record_bytes: int = 0,
     ) -> tuple[int, DecodedRuns]:
-        number, taken = await super()._decoded(timeout, max_bytes, selection, record_bytes)
+        number, taken = await super()._take(timeout, max_bytes, selection, record_bytes)
         readers = [run.reader for run, found in taken for _ in found]
         self.selections = [each.selection for each in readers if each is not None]
         self.readings = [run.reader.selection for run, _ in taken if run.reader is not None]
