@@ -371,8 +371,7 @@ class TestSlowLogins:
         mechanism=str(MECHANISM), content=ScramClient(MECHANISM, "alice", Secret("x"), "n" * 32).first_message()
     )
 
-    def told(self, stream: Silent, places_held: int = 0) -> tuple[str, str, list[AuditEvent]]:
-        audited = list[AuditEvent]()
+    def login(self, stream: Silent, audited: list[AuditEvent], places_held: int = 0) -> None:
         users = ScramUsers(MetadataImage(), "", lambda: 0)
 
         async def scenario() -> None:
@@ -383,6 +382,10 @@ class TestSlowLogins:
             await service.Authenticate(stream.messages(), given)
 
         play(scenario())
+
+    def told(self, stream: Silent, places_held: int = 0) -> tuple[str, str, list[AuditEvent]]:
+        audited = list[AuditEvent]()
+        self.login(stream, audited, places_held)
         error = error_from_wire(stream.told[-1].error)
         assert isinstance(error, BrokerNotAvailable)
         assert error.retriable
@@ -397,6 +400,9 @@ class TestSlowLogins:
         words, tried, _ = self.told(Silent(self.FIRST))
         assert (words, tried) == ("the login did not end in 5 s: try again", "user:alice")
 
-    def test_one_that_says_nothing_holds_no_place(self) -> None:
-        words, tried, _ = self.told(Silent(), PLACES)
-        assert (words, tried) == ("the client sent no login in 5 s: try again", "")
+    def test_a_silent_client_holds_no_place_and_its_refusal_needs_no_window(self) -> None:
+        stream, audited, words = Silent(), list[AuditEvent](), "the client sent no login in 5 s: try again"
+        with pytest.raises(BrokerNotAvailable, match=f"^{words}$"):
+            self.login(stream, audited, PLACES)
+        assert stream.told == []
+        assert [(each.resource, each.reason) for each in audited] == [("", words)]

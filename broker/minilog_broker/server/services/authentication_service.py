@@ -71,8 +71,11 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         self, request_iterator: AsyncIterator[authentication_pb2.AuthenticateRequest], context: ClientStream
     ) -> None:
         exchange = _Exchange(context.caller.host)
+        first = await self._first(request_iterator, exchange)
+        if first is None:
+            return
         try:
-            await self._run(request_iterator, context, exchange)
+            await self._run(first, request_iterator, context, exchange)
         except BaseException as error:
             pause_s = 0.0 if exchange.place is None else exchange.place.failed()
             if not isinstance(error, AuthenticationFailed | BrokerNotAvailable):
@@ -84,6 +87,18 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
             answer = error if isinstance(error, BrokerNotAvailable) else AuthenticationFailed(_REFUSED)
             await self._refuse(context, answer)
 
+    async def _first(
+        self, incoming: AsyncIterator[authentication_pb2.AuthenticateRequest], exchange: _Exchange
+    ) -> authentication_pb2.AuthenticateRequest | None:
+        """The first message, None where the client ends its side. Raises BrokerNotAvailable after EXCHANGE_S. The
+        refusal goes out as the status of the call, which needs no window: a client that reads nothing gets it too."""
+        try:
+            async with _within(f"the client sent no login in {EXCHANGE_S:.0f} s: try again"):
+                return await anext(incoming, None)
+        except BrokerNotAvailable as error:
+            self._audit_failure(exchange, str(error))
+            raise
+
     async def _refuse(self, context: ClientStream, error: MinilogError) -> None:
         with contextlib.suppress(TimeoutError):  # a client that takes no answer is cut off
             async with asyncio.timeout(EXCHANGE_S):
@@ -91,6 +106,7 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
 
     async def _run(
         self,
+        first: authentication_pb2.AuthenticateRequest,
         incoming: AsyncIterator[authentication_pb2.AuthenticateRequest],
         context: ClientStream,
         exchange: _Exchange,
@@ -98,10 +114,6 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         """Run an exchange. It takes a place after the client has sent a name, so that silent clients have none. An
         exchange that takes too long ends with an error that the client tries again. It does not depend on the
         password."""
-        async with _within(f"the client sent no login in {EXCHANGE_S:.0f} s: try again"):
-            first = await anext(incoming, None)
-        if first is None:
-            return
         self._age.check(now_ms())  # after the first message: a client that still writes may miss the refusal
         self._look_at(exchange, first)
         async with _within(f"{PLACES} logins from {exchange.host} are under way, or have just failed: try again"):
