@@ -15,22 +15,18 @@ from minilog_broker.coordinators.coordinator import CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import RecordsDied
 from minilog_broker.coordinators.queues.pieces import QueueKey, assembled
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
-from tests.scenarios.world import CommandError, Span, World
-from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
+from minilog_broker.coordinators.queues.records import RedrivenTo
+from tests.scenarios.partitions import error_named, partition, partition_name, topic_id
+from tests.scenarios.world import CommandError, Span, World, run
+from tests.unit.coordinators.cluster import PAYMENTS, error_of
 from tests.unit.coordinators.queueing import LOCK_MS, Q, Queueing
 
-NAMES = {ORDERS: "orders", PAYMENTS: "payments"}
-IDS = {name: topic_id for topic_id, name in NAMES.items()}
-
-
-def partition(name: str) -> PartitionKey:
-    """`orders-0`."""
-    topic, _, number = name.rpartition("-")
-    return PartitionKey(IDS[topic], int(number))
-
-
-def partition_name(key: PartitionKey) -> str:
-    return f"{NAMES[key.topic_id]}-{key.partition}"
+SHORT = {
+    "letters": "errors.deadletterqueue.topic.name",
+    "copies": "errors.deadletterqueue.copy.record.enable",
+}
+"""Of settings, beside those of Queueing.alter."""
+LETTERS = PartitionKey(PAYMENTS, 0)  # of the dead-letter topic
 
 
 class QueueWorld(World):
@@ -41,7 +37,7 @@ class QueueWorld(World):
         self._world = Queueing()
         self._asked: dict[int, str] = {}  # calls without an answer, by their tickets
         self._leases: dict[str, queue_pb2.LeaseResponse] = {}
-        self._renews = True
+        self._renews = self._reports = True
         self._holds = False
 
     # -- leaders of partitions
@@ -62,16 +58,21 @@ class QueueWorld(World):
 
     def fail_questions(self, error: str) -> None:
         """The questions to leaders that are under way fail."""
-        self._world.fail_questions(_error(error))
+        self._world.fail_questions(error_named(error))
+
+    def leaders(self, report: bool) -> None:
+        """Whether leaders answer questions by themselves, or `has` alone reports."""
+        self._reports = report
 
     def partitions(self, topic: str, count: int) -> None:
-        """A topic has so many partitions; 0: it was deleted."""
-        if count:
-            self._world.counts[IDS[topic]] = count
-            self._world.coordinator.topics_changed(self._world.now)
-        else:
-            del self._world.counts[IDS[topic]]
-            self._world.coordinator.drop_deleted_topics()
+        """A topic, which may be new, has so many partitions."""
+        self._world.ids[topic] = topic_id(topic)
+        self._world.counts[topic_id(topic)] = count
+        self._world.coordinator.topics_changed(self._world.now)
+
+    def delete_topic(self, topic: str) -> None:
+        del self._world.counts[topic_id(topic)]
+        self._world.coordinator.drop_deleted_topics()
 
     # -- workers
 
@@ -89,7 +90,7 @@ class QueueWorld(World):
         user: str = "alice",
     ) -> None:
         """`dead`: the worker takes dead letters, too."""
-        ids = [IDS.get(each, each.encode()) for each in topics]
+        ids = [topic_id(each) for each in topics]
         ticket = self._world.ask_to_lease(
             max_records,
             queue=queue,
@@ -164,7 +165,7 @@ class QueueWorld(World):
 
     def ends(self, producer: int, error: str = "ProducerFenced") -> None:
         """The coordinator of transactions registers a producer no more."""
-        self._world.ended[producer] = _error(error)
+        self._world.ended[producer] = error_named(error)
 
     def mark(self, producer: int, verdict: str, *, sequence: int = 0) -> None:
         """The marker of a transaction, `commit` or `abort`, with the sequence of its last settlement."""
@@ -173,6 +174,56 @@ class QueueWorld(World):
         if error is not None:
             self.outcome(f"the marker of {producer}", error)
 
+    # -- letters
+
+    def carried(self, count: int, *, of: int) -> None:
+        """A queue with a dead-letter topic: of its records the first have died, and their letters were carried."""
+        for command in (
+            f"has {of}",
+            "alter letters=payments",
+            f"lease {count}",
+            f"settle w1 0-{count - 1} reject",
+            f"lease {count} dead=yes",
+            f"settle w1 0-{count - 1} producer=7",
+            "mark 7 commit",
+        ):
+            run(self, [command])
+
+    def redrive(
+        self,
+        records: tuple[int, ...],
+        *,
+        first: int = 0,
+        end: int | None = None,
+        letters: tuple[int, ...] = (),
+        at: str = "orders-0",
+        queue: str = Q,
+    ) -> None:
+        """Redrive the letters of these records. The letter of record n is at offset 10 + n, or where `letters` says."""
+        places = letters or tuple(10 + record for record in records)
+        request = queue_pb2.RedriveRequest(
+            queue=queue,
+            letters_partition_id=LETTERS.to_wire(),
+            first_offset=first,
+            next_offset=max(places) + 1 if end is None else end,
+        )
+        for place, record in zip(places, records, strict=True):
+            request.letters.add(letter_offset=place, partition_id=partition(at).to_wire(), offset=record)
+        self._world.coordinator.redrive(self._ask("redrive"), request, self._world.now)
+
+    def rewrite(self, first: int, end: int, *, producer: int = 9, sequence: int = 0) -> None:
+        """A transaction writes the letters of a part anew."""
+        request = queue_pb2.SettleRequest(queue=Q)
+        request.transaction.transactional_id = f"{Q}-redrive"
+        request.transaction.producer_id, request.transaction.sequence = producer, sequence
+        part = queue_pb2.RewrittenLetters(letters_partition_id=LETTERS.to_wire(), first_offset=first, next_offset=end)
+        request.rewritten.CopyFrom(part)
+        self._world.coordinator.settle(self._ask("rewrite"), request, self._world.now)
+
+    def letters_are_of(self, topic: str) -> None:
+        """The name of the dead-letter topic is of another topic from now on."""
+        self._world.ids["payments"] = topic_id(topic)
+
     # -- the coordinator
 
     def wait(self, ms: float) -> None:
@@ -180,16 +231,20 @@ class QueueWorld(World):
         self._world.pass_ms(ms)
 
     def hold(self) -> None:
-        """Nothing is committed until `commit`."""
+        """Nothing is committed until `resume`."""
         self._holds = True
 
-    def commit(self) -> None:
+    def resume(self) -> None:
         self._holds = False
 
     def fail_over(self) -> None:
         """Another coordinator, with all that was committed."""
         self._world.fail_over()
-        self._world.report()
+
+    def new_term(self) -> None:
+        """The same coordinator leads again, after another."""
+        self._world.coordinator.deposed()
+        self._world.begin()
 
     def depose(self) -> None:
         """Its term ends."""
@@ -197,13 +252,14 @@ class QueueWorld(World):
 
     def log_refuses(self, error: str = "") -> None:
         """What appending to the log fails with from now on; nothing: it works again."""
-        self._world.refusal = _error(error) if error else None
+        self._world.refusal = error_named(error) if error else None
 
     # -- people
 
     def alter(self, queue: str = Q, *, unset: tuple[str, ...] = (), **settings: str) -> None:
-        """Settings, by their names or short ones: lock, limit, locks, reset."""
-        error = self._world.alter(queue, unset, **settings)
+        """Settings, by their names or short ones: lock, limit, locks, reset, letters, copies."""
+        named = {SHORT.get(name, name): text for name, text in settings.items()}
+        error = self._world.alter(queue, [SHORT.get(name, name) for name in unset], **named)
         if error is not None:
             self.outcome("alter", error)
 
@@ -219,6 +275,10 @@ class QueueWorld(World):
         found = self._world.describe(queue)
         if (error := error_of(found)) is not None:
             self.outcome("describe", error)
+        for place in found.redriven:
+            settling = ", settling" if place.is_settling else ""
+            letters = partition_name(PartitionKey.of(place.letters_partition_id))
+            self.note(f"letters of {letters}: next {place.next_offset}{settling}")
         for each in found.partitions:
             self.note(
                 f"{partition_name(PartitionKey.of(each.partition_id))}: settled to {each.settled_to}, next "
@@ -251,7 +311,8 @@ class QueueWorld(World):
             for _ in range(2):
                 world.collect()
                 world.commit()
-                world.report()
+                if self._reports:
+                    world.report()
             world.commit()
         world.collect()
         for ticket in [each for each in self._asked if each in world.answers]:
@@ -266,12 +327,23 @@ class QueueWorld(World):
         match answer:
             case queue_pb2.LeaseResponse():
                 self._leased(name, answer)
+            case queue_pb2.RedriveResponse() if error_of(answer) is None:
+                names = [
+                    queue_pb2.RedriveOutcome.Name(each).removeprefix("REDRIVE_OUTCOME_") for each in answer.outcomes
+                ]
+                outcomes = ", ".join(name.lower().replace("_", " ") for name in names)
+                self.note(f"{name}: {outcomes or 'no letter'}, next {answer.next_offset}")
             case queue_pb2.RenewLeasesResponse() if answer.ended_lease_ids:
                 self.note(f"{name}: the lease has ended")
             case queue_pb2.SettleResponse() if answer.refused:
                 for each in answer.refused:
                     self.outcome(f"{name}: settlement {each.index}", errors.error_from_wire(each.error))
-            case queue_pb2.RenewLeasesResponse() | queue_pb2.SettleResponse() | queue_pb2.DeleteQueueResponse():
+            case (
+                queue_pb2.RenewLeasesResponse()
+                | queue_pb2.SettleResponse()
+                | queue_pb2.DeleteQueueResponse()
+                | queue_pb2.RedriveResponse()
+            ):
                 if (error := error_of(answer)) is not None:
                     self.outcome(name, error)
                 elif not isinstance(answer, queue_pb2.SettleResponse):
@@ -297,8 +369,13 @@ class QueueWorld(World):
         coordinator = self._world.coordinator
         if coordinator.state is not CoordinatorState.ACTIVE:
             return self._seen
+        state = coordinator.committed_state()
         found = {}
-        for key, queue in assembled(coordinator.committed_state().items()).items():
+        for place in state.values():
+            if isinstance(place, RedrivenTo):
+                settling = f", settling to {place.settling_to} by {place.producer_id}" if place.is_settling else ""
+                found["letters"] = f"redriven to {place.next_offset}{settling}"
+        for key, queue in assembled(state.items()).items():
             assert isinstance(key, QueueKey)
             assert key.partition is not None
             name = partition_name(key.partition) if key.owner == Q else f"{key.owner} {partition_name(key.partition)}"
@@ -315,6 +392,8 @@ class QueueWorld(World):
         words.append(f"x{part.delivery_count}")
         if part.delay_ms:
             words.append(f"in {part.delay_ms} ms")
+        if part.death_reason is not None:
+            words.append(f"({part.death_reason})")
         return " ".join(words)
 
 
@@ -323,9 +402,3 @@ def _leased_range(part: queue_pb2.LeasedRange) -> str:
     where = "" if key == partition("orders-0") else f"{partition_name(key)} "
     died = f" ({part.death_reason})" if part.HasField("death_reason") else ""
     return f"{where}{Span(part.first_offset, part.last_offset)} x{part.delivery_count}{died}"
-
-
-def _error(name: str) -> errors.MinilogError:
-    """An error by the name of its class."""
-    found: errors.MinilogError = getattr(errors, name)("as the scenario says")
-    return found

@@ -126,7 +126,8 @@ def _call(world: World, command: str) -> Callable[[], None]:
         if match is None:
             places.append(word)
         else:
-            named[match[1].replace("-", "_")] = match[2]
+            name = match[1].replace("-", "_")
+            named[name if name in signature.parameters else match[1]] = match[2]
     try:
         bound = signature.bind(world, *places, **named)
     except TypeError as error:

@@ -9,6 +9,7 @@ from tests.scenarios.world import World
 
 WORLDS = {
     "queues": "tests.scenarios.queues:QueueWorld",
+    "transactions": "tests.scenarios.transactions:TransactionWorld",
 }
 
 
