@@ -1,21 +1,16 @@
-"""A `where` means to readers and brokers what it means to Spark; conditions.py runs more of them, with other seeds."""
+"""The recorded answers of Spark (tests/conditions), with which units compare what a `where` means, are Spark's."""
 
 from __future__ import annotations
 
-import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.conditions import compare
+from tests.conditions.recorded import REFUSED, read_cases
+from tests.rules import proves
+from tests.spark.answers import answers
 
-CONDITIONS = 800
 
-
-@pytest.mark.long
-@pytest.mark.timeout(290)
-def test_conditions_by_chance_choose_the_rows_that_spark_chooses(spark: SparkSession) -> None:
-    figures = compare(spark, seed=1, count=CONDITIONS)
-    assert figures.wrong == []
-    # Else the comparison says little: what is refused, and what all rows or none answer to, is never wrong.
-    assert figures.equal > 0.6 * CONDITIONS
-    assert figures.telling > 0.4 * CONDITIONS
-    assert figures.left_out > CONDITIONS
+@proves("SPT.6")
+def test_spark_answers_as_is_recorded_in_whatever_time_zone(spark: SparkSession) -> None:
+    recorded = {case.words: case.answer for case in read_cases() if case.answer != REFUSED}
+    found = answers(spark, list(recorded), "Asia/Kolkata")
+    assert dict(zip(recorded, found, strict=True)) == recorded

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import pathlib
-import random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 import pyspark_minilog
@@ -147,81 +145,14 @@ class TestColumns:
             kit.read(subscribe=kit.topic(), columns="a")
 
 
-CONDITIONS = [
-    "delay > 10",
-    "not (delay > 10)",
-    "delay <> 3 or delay is null",
-    "ratio > 20",
-    "ratio < 20",
-    "ratio = 0",
-    "not ratio > 20",
-    "ok",
-    "not ok",
-    "ok is not true",
-    "carrier in ('UA', 'XX') and delay between -10 and 10",
-    "day = '2024-05-02'",
-    "day is null and carrier like 'U%'",
-    "cost > 12.25",
-    "at >= timestamp '2024-05-01T12:01:00Z'",
-    "small < 7.5",
-    "not (small < 7 and delay > 0)",
-    "delay <=> null",
-]
-
-
 @proves("SPT.6")
-@pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_condition_gives_what_spark_gives(kit: Kit, loaded: str, condition: str) -> None:
+def test_a_where_chooses_the_rows_that_spark_chooses(kit: Kit, loaded: str) -> None:
+    """Of all conditions: test_conditions.py."""
     chosen = ["carrier", "delay", "ratio", "day", "at"]
-    found = texts(kit.read(subscribe=loaded, where=condition, columns=",".join(chosen)))
-    assert found == texts(kit.read(subscribe=loaded).where(condition).select(*chosen))
-    assert found
-
-
-CONSTANTS = {
-    "carrier": ("'UA'", "'AA'", "'DL'", "'zz'", "''"),
-    "delay": ("-50", "0", "7", "100", "12.5"),
-    "ratio": ("0", "12.25", "-0.0", "1e3"),
-    "cost": ("0", "12.25", "50.10"),
-    "small": ("-1", "3", "99"),
-    "day": ("date '2024-05-01'", "date '2024-05-02'", "date '1999-01-01'"),
-    "at": ("timestamp '2024-05-01T12:01:00Z'", "timestamp '2024-05-01T12:00:30Z'"),
-}
-
-
-def random_condition(chance: random.Random, depth: int = 3) -> str:
-    """SQL of all forms that `where` takes, over columns with nulls and NaN."""
-    if depth and chance.random() < 0.6:
-        if chance.random() < 0.25:
-            return f"not ({random_condition(chance, depth - 1)})"
-        parts = [random_condition(chance, depth - 1) for _ in range(2)]
-        return f"({chance.choice((' and ', ' or ')).join(parts)})"
-    column = chance.choice(sorted(CONSTANTS))
-    constants = CONSTANTS[column]
-    match chance.randrange(6):
-        case 0:
-            return f"{column} is {chance.choice(('', 'not '))}null"
-        case 1:
-            return f"{column} {chance.choice(('', 'not '))}in ({', '.join(chance.choices(constants, k=2))})"
-        case 2:
-            return f"{column} between {chance.choice(constants)} and {chance.choice(constants)}"
-        case 3 if column == "carrier":
-            return f"carrier {chance.choice(('', 'not '))}like '{chance.choice('UADz')}%'"
-    return f"{column} {chance.choice(('=', '<>', '<', '<=', '>', '>=', '<=>'))} {chance.choice(constants)}"
-
-
-def test_random_conditions_give_what_spark_gives(kit: Kit, loaded: str) -> None:
-    """By the replica's statistics and the reader's rows on one side; by Spark itself, on all rows, on the other."""
-    chance = random.Random(20_261_124)
-    conditions = [random_condition(chance) for _ in range(16)]
-    every = kit.read(subscribe=loaded, metadata="true")
-    told = [f.coalesce(f.expr(each), f.lit(False)).alias(f"c{number}") for number, each in enumerate(conditions)]
-    by_spark = every.select("_partition", "_offset", *told).collect()
-    for number, condition in enumerate(conditions):
-        wanted = sorted((row._partition, row._offset) for row in by_spark if row[f"c{number}"])
-        found = kit.read(subscribe=loaded, metadata="true", where=condition).select("_partition", "_offset").collect()
-        assert sorted((row._partition, row._offset) for row in found) == wanted, condition
-    assert sum(any(row[f"c{number}"] for row in by_spark) for number in range(len(conditions))) > 10
+    where = "not (carrier in ('UA', 'XX') and delay between -10 and 10) and (ratio > 20 or delay is null)"
+    found = texts(kit.read(subscribe=loaded, where=where, columns=",".join(chosen)))
+    assert found == texts(kit.read(subscribe=loaded).where(where).select(*chosen))
+    assert 10 < len(found) < 200
 
 
 class TestSeveralTopics:

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given
 
 from minilog.errors import CorruptMessage, InvalidArgument
 from minilog.limits import MAX_CONDITION_BYTES
@@ -23,7 +22,7 @@ from minilog.typed.schema.topic_schema import TopicSchema, first_version
 from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, typed_pb2
 from minilog_broker.replication.sessions.scanner import Scanner
-from tests.unit.client.test_where import CONDITIONS, SCHEMA, Condition
+from tests.unit.client.test_where import SCHEMA
 
 FLOATS = first_version(parse_ddl("narrow float, wide double, fare decimal(38,10)"))
 SCHEMAS = TopicSchemas((SCHEMA,))
@@ -41,12 +40,6 @@ def brought_over(predicate: Predicate, schema: TopicSchema = SCHEMA) -> Predicat
 
 def read(told: typed_pb2.Predicate) -> Predicate:
     return predicate_from_wire(told, fields_of(SCHEMA).get)
-
-
-@given(CONDITIONS)
-def test_a_condition_comes_back_as_it_was(condition: Condition) -> None:
-    predicate = parse_where(condition[0], SCHEMA)
-    assert brought_over(predicate) == predicate
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,17 @@
-"""A where against a reference: random conditions over random rows, and what statistics allow to skip."""
+"""Words of a where: what is refused, what a literal is, what statistics allow to skip.
+
+What a condition means is compared with Spark in test_recorded_conditions.py.
+"""
 
 from __future__ import annotations
 
 import datetime
 import decimal
 import math
-import operator
-import random
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from minilog.errors import InvalidArgument
 from minilog.typed.conditions.predicate import (
@@ -23,10 +21,8 @@ from minilog.typed.conditions.predicate import (
     ColumnStatistics,
     Equal,
     Predicate,
-    evaluate,
     field_ids,
     outcomes,
-    plain_value,
 )
 from minilog.typed.conditions.where import MAX_WHERE_CHARACTERS, parse_where
 from minilog.typed.rows.reader import TypedSelection
@@ -53,175 +49,6 @@ VALUES: dict[str, list[Any]] = {
     "local": [AT.replace(tzinfo=None) + datetime.timedelta(microseconds=steps) for steps in (-1, 0, 1)],
     "raw": [b"", b"\0", b"\n\xff", b"\xff"],
 }
-CONSTANTS: dict[str, list[tuple[str, Any]]] = {
-    "tiny": [("-129", -129), ("-1", -1), ("0", 0), ("1.0", 1), ("1.5", decimal.Decimal("1.5")), ("300", 300)],
-    "delay": [
-        ("-3", -3),
-        ("0L", 0),
-        ("1.5", decimal.Decimal("1.5")),
-        ("-0.5", decimal.Decimal("-0.5")),
-        (str(2**40), 2**40),
-    ],
-    "fare": [("1.5", decimal.Decimal("1.5")), ("1.505", decimal.Decimal("1.505")), ("2", 2), ("-1000", -1000)],
-    "ratio": [("0", 0.0), ("0.1", 0.1), ("-1.5", -1.5), ("2e0", 2.0), ("1e300", 1e300)],
-    "carrier": [("'A'", "A"), ("'AB'", "AB"), ("''", ""), ("'é'", "é"), ("'it''s'", "it's"), ("'A' \"B\"", "AB")],
-    "flag": [("true", True), ("false", False)],
-    "day": [("'2013-01-31'", DAY), ("date '2013-02-01'", DAY + datetime.timedelta(1))],
-    "at": [("'2013-01-31T12:00:00Z'", AT), ("timestamp '2013-01-31 13:00:00+01:00'", AT)],
-    "local": [("'2013-01-31 12:00:00'", AT.replace(tzinfo=None))],
-    "raw": [("X'0aff'", b"\n\xff"), ("X'00'", b"\0")],
-}
-COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "==": operator.eq,
-    "<>": operator.ne,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-Row = dict[str, Any]
-Expected = Callable[[Row], bool | None]
-"""A condition in words, and what it is for a row by SQL's rules, written without a look at the product."""
-Condition = tuple[str, Expected]
-
-
-def ordered(value: Any) -> Any:
-    return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
-
-
-def compared(name: str, sign: str, constant: tuple[str, Any], *, mirrored: bool) -> Condition:
-    words, right = constant
-
-    def expected(row: Row) -> bool | None:
-        left = row[name]
-        return None if left is None else COMPARISONS[sign](ordered(left), ordered(right))
-
-    return (f"{words} {MIRRORED.get(sign, sign)} {name}" if mirrored else f"{name} {sign} {words}"), expected
-
-
-def between(name: str, low: tuple[str, Any], high: tuple[str, Any], *, negated: bool) -> Condition:
-    def expected(row: Row) -> bool | None:
-        if row[name] is None:
-            return None
-        return (ordered(low[1]) <= ordered(row[name]) <= ordered(high[1])) is not negated
-
-    return f"{name} {'not ' if negated else ''}between {low[0]} and {high[0]}", expected
-
-
-def one_of(name: str, constants: list[tuple[str, Any]], *, with_null: bool) -> Condition:
-    def expected(row: Row) -> bool | None:
-        if row[name] is None:
-            return None
-        return True if row[name] in [value for _, value in constants] else None if with_null else False
-
-    return f"{name} in ({', '.join([words for words, _ in constants] + ['null'] * with_null)})", expected
-
-
-def both(left: Condition, right: Condition) -> Condition:
-    def expected(row: Row) -> bool | None:
-        found = left[1](row), right[1](row)
-        return False if False in found else None if None in found else True
-
-    return f"({left[0]}) and ({right[0]})", expected
-
-
-def either(left: Condition, right: Condition) -> Condition:
-    def expected(row: Row) -> bool | None:
-        found = left[1](row), right[1](row)
-        return True if True in found else None if None in found else False
-
-    return f"({left[0]}) or ({right[0]})", expected
-
-
-def negated(part: Condition) -> Condition:
-    def expected(row: Row) -> bool | None:
-        found = part[1](row)
-        return None if found is None else not found
-
-    return f"not ({part[0]})", expected
-
-
-def starts(prefix: str) -> Condition:
-    return (
-        f"carrier like '{prefix}%'",
-        lambda row: None if row["carrier"] is None else row["carrier"].startswith(prefix),
-    )
-
-
-NAMES = st.sampled_from(sorted(CONSTANTS))
-
-
-def with_constants(count: int, make: Callable[..., Condition], *others: st.SearchStrategy[Any]) -> Any:
-    return NAMES.flatmap(
-        lambda name: st.builds(
-            lambda constants, *rest: make(name, constants, *rest),
-            st.lists(st.sampled_from(CONSTANTS[name]), min_size=count, max_size=count),
-            *others,
-        )
-    )
-
-
-PARTS: st.SearchStrategy[Condition] = st.one_of(
-    with_constants(
-        1,
-        lambda name, given, sign, mirrored: compared(name, sign, given[0], mirrored=mirrored),
-        st.sampled_from(sorted(COMPARISONS)),
-        st.booleans(),
-    ),
-    with_constants(2, lambda name, given, negated: between(name, *given, negated=negated), st.booleans()),
-    with_constants(2, lambda name, given, with_null: one_of(name, given, with_null=with_null), st.booleans()),
-    st.sampled_from(["", "A", "AA", "é"]).map(starts),
-    st.sampled_from(sorted(VALUES)).map(lambda name: (f"{name} is null", lambda row: row[name] is None)),
-    st.sampled_from(sorted(VALUES)).map(lambda name: (f"{name} is not null", lambda row: row[name] is not None)),
-    st.just(("flag", lambda row: row["flag"])),
-    st.just(("flag is true", lambda row: row["flag"] is True)),
-    st.just(("delay <=> 0", lambda row: row["delay"] == 0)),
-    st.just(("null", lambda _: None)),
-)
-CONDITIONS = st.recursive(
-    PARTS, lambda inner: st.one_of(st.builds(both, inner, inner), st.builds(either, inner, inner), inner.map(negated))
-)
-
-
-def rows(seed: int, count: int, chance_of_null: float) -> list[Row]:
-    chance = random.Random(seed)
-    return [
-        {name: None if chance.random() < chance_of_null else chance.choice(values) for name, values in VALUES.items()}
-        | {"tags": None}
-        for _ in range(count)
-    ]
-
-
-def columns(batch: pa.RecordBatch) -> Callable[[int], pa.Array]:
-    places = {each.id: place for place, each in enumerate(SCHEMA.fields)}
-    return lambda field_id: batch.column(places[field_id])
-
-
-def statistics(batch: pa.RecordBatch) -> Callable[[int], ColumnStatistics | None]:
-    def of_column(field_id: int) -> ColumnStatistics:
-        values = columns(batch)(field_id)
-        known = sorted((plain_value(value) for value in values if value.is_valid), key=ordered)
-        bounds = (known[0], known[-1]) if known else (None, None)
-        return ColumnStatistics(len(values), values.null_count, *bounds)
-
-    return of_column
-
-
-@given(CONDITIONS, st.integers(), st.sampled_from([0.0, 0.3, 1.0]), st.integers(1, 12))
-def test_a_where_is_for_each_row_what_sql_says(condition: Condition, seed: int, nulls: float, count: int) -> None:
-    words, expected = condition
-    said = rows(seed, count, nulls)
-    batch = pa.RecordBatch.from_pylist(said, SCHEMA.arrow_schema)
-    predicate = parse_where(words, SCHEMA)
-    found = evaluate(predicate, columns(batch), count).to_pylist()
-    assert found == [expected(row) for row in said]
-    possible = outcomes(predicate, statistics(batch))
-    there = {True: TRUE, False: FALSE, None: UNKNOWN}
-    assert all(possible & there[value] for value in found)
-    assert outcomes(predicate, lambda _: None) & possible == possible
 
 
 @pytest.mark.parametrize(
