@@ -86,14 +86,16 @@ def statistics(rows: pa.RecordBatch) -> Callable[[int], ColumnStatistics]:
     return of_column
 
 
-def test_statistics_leave_out_no_truth_that_a_row_has() -> None:
+def test_statistics_leave_out_no_truth_that_a_row_has_and_of_one_row_all_others() -> None:
     there = {True: TRUE, False: FALSE, None: UNKNOWN}
     parts = [ROWS.slice(first, length) for length in (1, 2, 5) for first in range(0, len(ROWS), 7)]
     for rows in parts:
         told = statistics(rows)
         for case, predicate in TAKEN:
             possible = outcomes(predicate, told)
-            assert all(possible & there[value] for value in set(evaluated(predicate, rows))), case.words
+            truths = {there[value] for value in evaluated(predicate, rows)}
+            assert all(possible & each for each in truths), case.words
+            assert len(rows) > 1 or {possible} == truths, case.words
             assert outcomes(predicate, lambda _: None) & possible == possible, case.words
 
 

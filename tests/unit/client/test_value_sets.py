@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
-import random
 from typing import Any
 
 import pyarrow as pa
@@ -62,19 +61,6 @@ def possible(predicate: Predicate, found: ColumnStatistics | None) -> int:
     return outcomes(predicate, lambda _: found)
 
 
-@pytest.mark.parametrize("name", COMPARED)
-def test_a_set_is_for_each_row_what_the_equalities_are(name: str) -> None:
-    chance, field = random.Random(name), SCHEMA.column(name)
-    for _ in range(30):
-        values = chance.sample(VALUES[name], min(len(VALUES[name]), chance.randint(2, 5)))
-        values = [each for each in values if str(each) != "nan"]  # it is no literal
-        rows = pa.array([*VALUES[name], None], arrow_type(field.type))
-        each_by_itself = Or(tuple(Equal(field.id, each) for each in scalars(name, values)))
-        true = each_row(each_by_itself, rows)
-        assert each_row(of(name, values), rows) == true
-        assert each_row(Not(of(name, values)), rows) == [None if each is None else not each for each in true]
-
-
 def test_nan_is_equal_to_itself_and_both_zeros_are_one_number() -> None:
     field = SCHEMA.column("ratio")
     rows = pa.array([math.nan, -0.0, 0.0, 1.0, None])
@@ -90,24 +76,6 @@ def test_a_float_column_is_compared_with_doubles() -> None:
     rows = pa.array([0.3, 0.5], pa.float32())
     found = OneOf.of(1, [0.3, 0.5], pa.float64())
     assert each_row(found, rows) == [False, True]
-
-
-@pytest.mark.parametrize("name", COMPARED)
-def test_what_statistics_leave_out_has_no_row_that_is_wanted(name: str) -> None:
-    """Of all pairs of bounds: no truth value is left out that one of the rows between them has."""
-    known = {plain_value(each) for each in scalars(name, VALUES[name])}
-    plain = sorted(each for each in known if str(each) != "nan")
-    for size in (1, 2, 3):
-        for _ in range(10):
-            values = random.Random(size).sample(plain, min(size, len(plain)))
-            found = OneOf.of(SCHEMA.column(name).id, values, compared_type(SCHEMA.column(name)))
-            for start in range(len(plain)):
-                for stop in range(start, len(plain)):
-                    said = possible(found, ColumnStatistics(9, 0, plain[start], plain[stop]))
-                    is_in = {each in values for each in plain[start : stop + 1]}
-                    assert True not in is_in or said & TRUE
-                    assert False not in is_in or said & FALSE
-                    assert start != stop or said == (TRUE if is_in == {True} else FALSE)
 
 
 def test_a_value_between_the_bounds_may_be_there_and_one_beside_them_is_not() -> None:
