@@ -32,7 +32,7 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.security.certificates import (
     CURVE,
     Authority,
-    Identity,
+    CertificateOwner,
     InvalidCertificate,
     Signing,
     authority_certificate,
@@ -193,7 +193,7 @@ def _properties(folder: pathlib.Path, password: str, bootstrap_servers: str) -> 
     return ("\n".join(lines) + "\n").encode()
 
 
-def _keystore(identity: Identity, authority: Authority) -> bytes:
+def _keystore(identity: CertificateOwner, authority: Authority) -> bytes:
     key = ec.generate_private_key(CURVE())
     return key_pem(key) + certificate_pem(issue(identity, key.public_key(), authority, _signing()))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_minilog.watching.behind import Batch, Left, QueryBehind, batch_of
+from pyspark_minilog.watching.behind import BatchProgress, Left, QueryBehind, batch_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -101,7 +101,7 @@ class _Query:
     batches: int = 0
     read: int = 0
     written: int | None = 0
-    last: Batch | None = None
+    last: BatchProgress | None = None
     left: dict[str, Left] | None = None
     logged_s: float = float("-inf")
     ended_s: float | None = None

@@ -17,7 +17,7 @@ from minilog_broker.controller.record_kinds import apply_decision
 from minilog_broker.controller.security_records import rule_record, token_record, token_removal
 from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.records import CommittedBatch
-from minilog_broker.security.delegation_token import DelegationToken
+from minilog_broker.security.delegation_token import IssuedToken
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.images import Images
 from tests.simulation.judge.metadata import LOG_NAME
@@ -63,7 +63,7 @@ _READ, _ALTER = (
     for operation in (Operation.READ, Operation.ALTER)
 )
 
-_TOKEN, _OTHER_TOKEN = (DelegationToken(name, "User:alice", ("User:bob",), 1, 2, 3, {}) for name in ("0f", "1e"))
+_TOKEN, _OTHER_TOKEN = (IssuedToken(name, "User:alice", ("User:bob",), 1, 2, 3, {}) for name in ("0f", "1e"))
 
 COMMITTED = [
     Record(cluster=records_pb2.ClusterRecord(cluster_id="c", voters=[_voter(1), _voter(2)])),

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from minilog.errors import MinilogError
-from minilog_broker.replication.stable_offsets import Known, Question, StableOffset
+from minilog_broker.replication.stable_offsets import KnownPartition, Question, StableOffset
 from tests.simulation.clients.history import Outcome
 from tests.simulation.machines.host import SimulatedHost
 from tests.simulation.plan import Plan
@@ -38,7 +38,7 @@ class Asker:
 
     def __init__(self, scene: Scene, host: SimulatedHost) -> None:
         self._scene = scene
-        self.known = Known()
+        self.known = KnownPartition()
         self.longest_silence_s = 0.0
         self.errors: list[MinilogError] = []
         assert host.process is not None
@@ -58,7 +58,7 @@ class Asker:
             self.longest_silence_s, heard_s = max(self.longest_silence_s, now_s - heard_s), now_s
             assert news.last_stable_offset >= self.known.last_stable_offset, "no election was unclean"
             assert news.end_of_epoch >= self.known.last_stable_offset
-            self.known = Known(news.leader_epoch, news.last_stable_offset, news.log_start_offset)
+            self.known = KnownPartition(news.leader_epoch, news.last_stable_offset, news.log_start_offset)
 
     async def _ask(self) -> StableOffset | MinilogError:
         answered: asyncio.Future[StableOffset | MinilogError] = asyncio.get_running_loop().create_future()

@@ -28,7 +28,7 @@ from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.security_records import token_record, token_removal, token_to_wire
 from minilog_broker.levels import SECURITY_LEVEL, check_reached
 from minilog_broker.printable import shortened
-from minilog_broker.security.delegation_token import DelegationToken
+from minilog_broker.security.delegation_token import IssuedToken
 from minilog_broker.security.principal import EVERYBODY, user_of
 
 # Every broker has all of them in memory and in each snapshot: some 700 bytes each, and the renewers.
@@ -93,7 +93,7 @@ class DelegationTokens:
             life_ms = min(life_ms, _checked_period(wanted.max_lifetime_ms, "a maximal lifetime"))
         expired = self._expired(wall_ms)
         self._check_counts(wanted.owner, expired)
-        token = DelegationToken(
+        token = IssuedToken(
             token_id=wanted.token_id,
             owner=wanted.owner,
             renewers=renewers,
@@ -156,7 +156,7 @@ class DelegationTokens:
     def _check_level(self) -> None:
         check_reached(self._ledger.image.level, SECURITY_LEVEL, "there are no delegation tokens yet: they came")
 
-    def _check_counts(self, owner: str, expired: Iterable[DelegationToken]) -> None:
+    def _check_counts(self, owner: str, expired: Iterable[IssuedToken]) -> None:
         """Raises InvalidArgument where there are too many tokens. Expired ones, which go with this decision, do not
         count."""
         tokens = self._ledger.image.tokens
@@ -169,7 +169,7 @@ class DelegationTokens:
                 f"{owner} has {MAX_TOKENS_OF_OWNER} delegation tokens, which is the limit of one owner: expire some"
             )
 
-    def _token(self, token_id: str, requester: Requester) -> DelegationToken:
+    def _token(self, token_id: str, requester: Requester) -> IssuedToken:
         """The token of an id, for a requester that may know it.
 
         Raises LevelNotReached, DelegationTokenNotFound, DelegationTokenOwnerMismatch. The last is for the audit log:
@@ -185,17 +185,17 @@ class DelegationTokens:
             )
         return token
 
-    def _moved(self, token: DelegationToken, expiry_ms: int) -> int:
+    def _moved(self, token: IssuedToken, expiry_ms: int) -> int:
         moved = replace(token, expiry_timestamp_ms=min(token.max_timestamp_ms, expiry_ms))
         if moved != token:
             self._ledger.write(token_record(moved))
         return moved.expiry_timestamp_ms
 
-    def _expired(self, wall_ms: int) -> list[DelegationToken]:
+    def _expired(self, wall_ms: int) -> list[IssuedToken]:
         tokens = self._ledger.image.tokens.values()
         return list(itertools.islice((token for token in tokens if token.is_expired(wall_ms)), MAX_REMOVALS))
 
-    def _remove(self, tokens: Iterable[DelegationToken]) -> None:
+    def _remove(self, tokens: Iterable[IssuedToken]) -> None:
         for token in tokens:
             self._ledger.write(token_removal(token.token_id))
 
@@ -208,12 +208,12 @@ def no_such_token(token_id: str) -> DelegationTokenNotFound:
     )
 
 
-def removals_of(tokens: Mapping[str, DelegationToken], owner: str) -> Iterator[records_pb2.MetadataRecord]:
+def removals_of(tokens: Mapping[str, IssuedToken], owner: str) -> Iterator[records_pb2.MetadataRecord]:
     """The records that remove all tokens of an owner."""
     return (token_removal(token.token_id) for token in list(tokens.values()) if token.owner == owner)
 
 
-def _check_lives(token: DelegationToken, wall_ms: int) -> None:
+def _check_lives(token: IssuedToken, wall_ms: int) -> None:
     if token.is_expired(wall_ms):
         raise DelegationTokenExpired(f"the delegation token {token.token_id!r} is expired: create another one")
 

@@ -21,7 +21,7 @@ from minilog_broker.controller.topic_config import effective_topic_config, shown
 from minilog_broker.levels import FIRST_LEVEL
 from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionState, TopicConfig
-from minilog_broker.security.delegation_token import DelegationToken
+from minilog_broker.security.delegation_token import IssuedToken
 from minilog_broker.security.producer_proof import ProducerKey
 
 
@@ -159,7 +159,7 @@ class MetadataImage:
         self.users: dict[str, Mapping[ScramMechanism, ScramCredential]] = {}
         self.access_rules: set[AccessRule] = set()
         self.quotas: dict[str, Mapping[str, int]] = {}
-        self.tokens: dict[str, DelegationToken] = {}
+        self.tokens: dict[str, IssuedToken] = {}
         self.broker_settings: dict[int, Mapping[str, str]] = {}  # by broker, or ALL_BROKERS, as typed
         self.end_offset = 0
         self.changes = ImageChanges()

@@ -21,7 +21,7 @@ from minilog.security.scram_wire import credential_from_wire, mechanism_from_wir
 from minilog.v1 import records_pb2, security_pb2
 from minilog.versions import written_later
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.security.delegation_token import DelegationToken
+from minilog_broker.security.delegation_token import IssuedToken
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -54,7 +54,7 @@ def quota_record(entity: str, key: str, value: int | None) -> records_pb2.Metada
     return records_pb2.MetadataRecord(quota=records_pb2.QuotaRecord(entity=entity, key=key, value=value))
 
 
-def token_to_wire(token: DelegationToken) -> security_pb2.DelegationToken:
+def token_to_wire(token: IssuedToken) -> security_pb2.DelegationToken:
     return security_pb2.DelegationToken(
         token_id=token.token_id,
         owner=token.owner,
@@ -65,7 +65,7 @@ def token_to_wire(token: DelegationToken) -> security_pb2.DelegationToken:
     )
 
 
-def token_record(token: DelegationToken) -> records_pb2.MetadataRecord:
+def token_record(token: IssuedToken) -> records_pb2.MetadataRecord:
     verifiers = {mechanism: verifier_of(credential) for mechanism, credential in token.credentials.items()}
     record = records_pb2.DelegationTokenRecord(
         token=token_to_wire(token),
@@ -153,7 +153,7 @@ def apply_token(image: MetadataImage, offset: int, record: records_pb2.Delegatio
         credentials[ScramMechanism.SCRAM_SHA_256] = record.scram_sha_256
     if record.HasField("scram_sha_512"):
         credentials[ScramMechanism.SCRAM_SHA_512] = record.scram_sha_512
-    image.tokens[token.token_id] = DelegationToken(
+    image.tokens[token.token_id] = IssuedToken(
         token_id=token.token_id,
         owner=token.owner,
         renewers=tuple(token.renewers),

@@ -11,8 +11,8 @@ from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, QUEUES_TOPIC_NAME, TR
 from minilog_broker.coordinators.coordinator import Coordinator
 from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
-from minilog_broker.coordinators.groups.membership import Topics
-from minilog_broker.coordinators.groups.presences import MemberSettings
+from minilog_broker.coordinators.groups.membership import KnownTopics
+from minilog_broker.coordinators.groups.presences import GroupSettings
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.view import FindTopic, PartitionCount
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
@@ -27,9 +27,9 @@ class CoreParts:
 
     settings: TransactionSettings
     knows_topic: Callable[[bytes], bool]
-    topics: Topics
+    topics: KnownTopics
     allows_members: Callable[[], bool]
-    member_settings: MemberSettings
+    member_settings: GroupSettings
     partition_count: PartitionCount
     find_topic: FindTopic
     allows_queues: Callable[[], bool]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from minilog.errors import InconsistentClusterId, InconsistentVoters, UnsupportedVersion
 from minilog.v1 import peer_pb2, records_pb2
 from minilog.versions import VersionRange
-from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.member import QuorumMember
 from minilog_broker.quorum.voters import Voter
 
 
@@ -56,7 +56,7 @@ def founding_level(voters: Mapping[int, NewVoter]) -> int:
     raise UnsupportedVersion(f"the cluster cannot be founded, because its voters have no level in common: {ranges}")
 
 
-def check_cluster(member: Member, cluster_id: str, voters: Iterable[Voter]) -> None:
+def check_cluster(member: QuorumMember, cluster_id: str, voters: Iterable[Voter]) -> None:
     """Raises InconsistentClusterId or InconsistentVoters if this node does not belong to the recorded cluster.
 
     The recorded voters count, and not the voters that the broker was started with. A recorded voter whose broker has
@@ -78,7 +78,7 @@ def check_cluster(member: Member, cluster_id: str, voters: Iterable[Voter]) -> N
         )
 
 
-def check_new(member: Member) -> None:
+def check_new(member: QuorumMember) -> None:
     """A voter without metadata must be new. Raises InconsistentClusterId if its directory names a cluster."""
     if member.is_voter and member.known_cluster_id:
         raise InconsistentClusterId(

@@ -29,7 +29,7 @@ from minilog.errors import (
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.follower import Follower
-from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member
+from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, QuorumMember
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.quorum_effects import AnswerVote, SendVote
 from minilog_broker.quorum.reported_epochs import NEAR_EPOCHS
@@ -41,7 +41,7 @@ from minilog_broker.quorum.voters import VoterKey
 class Elections:
     """The elections of one node, in every role."""
 
-    def __init__(self, member: Member, transitions: Transitions) -> None:
+    def __init__(self, member: QuorumMember, transitions: Transitions) -> None:
         self._member = member
         self._transitions = transitions
         self._asked_ms = -math.inf  # when this node last asked the voters for their epochs

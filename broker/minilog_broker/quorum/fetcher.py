@@ -11,7 +11,7 @@ from __future__ import annotations
 from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
-from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.member import QuorumMember
 from minilog_broker.quorum.quorum_effects import FetchSnapshot, SnapshotId
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.follower.fetcher import ReplicaFetcher
@@ -30,7 +30,7 @@ class Fetcher:
     told of this node's directory. It counts nobody without one.
     """
 
-    def __init__(self, member: Member, leader_id: int, epoch: int, directory_id: bytes | None = None) -> None:
+    def __init__(self, member: QuorumMember, leader_id: int, epoch: int, directory_id: bytes | None = None) -> None:
         self.leader_id = leader_id
         self.epoch = epoch
         self.confirmed = False

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 
 from minilog_broker.quorum.fetcher import Fetcher
-from minilog_broker.quorum.member import Member, Role
+from minilog_broker.quorum.member import QuorumMember, Role
 from minilog_broker.replication.follower.fetcher import FetcherState
 from minilog_broker.replication.rules.own_delay import excused
 
@@ -29,7 +29,7 @@ class Follower:
     role = Role.FOLLOWER
 
     def __init__(
-        self, member: Member, leader_id: int, epoch: int, now_ms: float, *, only_listens: bool = False
+        self, member: QuorumMember, leader_id: int, epoch: int, now_ms: float, *, only_listens: bool = False
     ) -> None:
         self.leader_id = leader_id
         self.only_listens = only_listens

@@ -26,7 +26,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.quorum.ballot import is_majority
 from minilog_broker.quorum.commit import committed_end
-from minilog_broker.quorum.member import Member, Role
+from minilog_broker.quorum.member import QuorumMember, Role
 from minilog_broker.quorum.quorum_effects import (
     AppendToLog,
     MetadataSessionRefused,
@@ -61,7 +61,7 @@ class QuorumLeader:
 
     role = Role.LEADER
 
-    def __init__(self, member: Member, epoch: int, now_ms: float) -> None:
+    def __init__(self, member: QuorumMember, epoch: int, now_ms: float) -> None:
         log = member.log
         self.leader_id = member.node_id
         self.leader_epoch = epoch

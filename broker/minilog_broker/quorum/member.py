@@ -36,7 +36,7 @@ class Role(enum.Enum):
     OBSERVER = enum.auto()
 
 
-class Member:
+class QuorumMember:
     """The state of a quorum node that all its roles share.
 
     `address`: other brokers reach this one there. `given`: the voters that this broker was started with, with their

@@ -42,7 +42,7 @@ from minilog_broker.quorum.elections import Elections
 from minilog_broker.quorum.fetcher import metadata_epochs
 from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.leader import QuorumLeader
-from minilog_broker.quorum.member import NO_LEADER, Member, Role
+from minilog_broker.quorum.member import NO_LEADER, QuorumMember, Role
 from minilog_broker.quorum.metadata_log import MetadataLog
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.quorum_effects import (
@@ -54,7 +54,7 @@ from minilog_broker.quorum.quorum_effects import (
 )
 from minilog_broker.quorum.records import CommittedBatch, encode_records
 from minilog_broker.quorum.settings import QuorumSettings
-from minilog_broker.quorum.snapshots import Snapshots
+from minilog_broker.quorum.snapshots import NodeSnapshots
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.voters import Voter, VoterKey, VoterSet
 from minilog_broker.replication.context import TimerKind
@@ -93,7 +93,7 @@ class QuorumNode:
     ) -> None:
         self.node_id = node_id
         self._log = MetadataLog(log, snapshot)
-        self._member = Member(
+        self._member = QuorumMember(
             node_id,
             directory_id,
             cluster_id,
@@ -106,7 +106,7 @@ class QuorumNode:
             levels,
             registered,
         )
-        self._snapshots = Snapshots(self._member)
+        self._snapshots = NodeSnapshots(self._member)
         epochs = (vote.epoch, self._log.last_epoch, log.epochs.latest_epoch, snapshot and snapshot.epoch)
         epoch = max(stored_epoch or 0 for stored_epoch in epochs)
         self._transitions = Transitions(self._member, self._snapshots, vote, epoch)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from minilog_broker.quorum.fetcher import Fetcher
-from minilog_broker.quorum.member import NO_LEADER, Member, Role
+from minilog_broker.quorum.member import NO_LEADER, QuorumMember, Role
 from minilog_broker.replication.rules.own_delay import excused
 
 
@@ -25,7 +25,7 @@ class Observer:
 
     role = Role.OBSERVER
 
-    def __init__(self, member: Member, epoch: int, now_ms: float, leader_id: int = NO_LEADER) -> None:
+    def __init__(self, member: QuorumMember, epoch: int, now_ms: float, leader_id: int = NO_LEADER) -> None:
         self.leader_id = leader_id
         self.fetcher: Fetcher | None = None
         self.due_ms = now_ms

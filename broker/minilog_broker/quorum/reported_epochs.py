@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 
 from minilog_broker.quorum.commit import majority_commit
-from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member
+from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, QuorumMember
 
 # Each lost election costs one epoch and tens of milliseconds: a majority may be at odds for some seconds.
 NEAR_EPOCHS = 64
@@ -34,7 +34,7 @@ _LONGEST_PAUSE_MS = 600_000.0  # there is room for 2,048 leaps, which take two w
 class ReportedEpochs:
     """The epoch that each voter reported last, and the time of the next leap."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: QuorumMember) -> None:
         self._member = member
         self._reports: dict[int, tuple[int, bool]] = {}  # voter: its epoch, and whether it leads it
         self._leap_due_ms = -math.inf

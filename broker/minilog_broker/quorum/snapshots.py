@@ -16,7 +16,7 @@ from minilog.record_batch.header import Buffer
 from minilog.v1 import peer_pb2
 from minilog_broker.levels import check_level
 from minilog_broker.quorum.cluster import check_cluster
-from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.member import QuorumMember
 from minilog_broker.quorum.quorum_effects import CommittedRead, DeleteBeforeSnapshot, LoadSnapshot, StartLogAt
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_run
 from minilog_broker.quorum.voters import voters_of
@@ -25,10 +25,10 @@ from minilog_broker.storage.snapshot_id import SnapshotId
 REPLAY_BYTES = 1 << 20  # one step of a replay: the event loop has its turn between two
 
 
-class Snapshots:
+class NodeSnapshots:
     """The snapshots of one node: where its log starts, what it is loading, and up to where it has replayed."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: QuorumMember) -> None:
         self._member = member
         self._log = member.log
         self.loading: SnapshotId | None = None

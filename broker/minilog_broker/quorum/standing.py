@@ -13,7 +13,7 @@ from minilog.v1 import peer_pb2
 from minilog.versions import range_from_wire
 from minilog_broker.quorum.ballot import Ballot
 from minilog_broker.quorum.cluster import NewVoter
-from minilog_broker.quorum.member import NO_LEADER, Member, Role
+from minilog_broker.quorum.member import NO_LEADER, QuorumMember, Role
 from minilog_broker.quorum.quorum_effects import SendVote
 from minilog_broker.quorum.voters import VoterKey
 from minilog_broker.quorum.voting import vote_request
@@ -35,7 +35,9 @@ class Prospective:
     role = Role.PROSPECTIVE
     leader_id = NO_LEADER
 
-    def __init__(self, member: Member, epoch: int, due_ms: float, *, lost_leader_id: int, leader_due_ms: float) -> None:
+    def __init__(
+        self, member: QuorumMember, epoch: int, due_ms: float, *, lost_leader_id: int, leader_due_ms: float
+    ) -> None:
         self.due_ms = due_ms
         self._lost_leader_id = lost_leader_id
         self._leader_due_ms = leader_due_ms
@@ -82,7 +84,7 @@ class Candidate:
     role = Role.CANDIDATE
     leader_id = NO_LEADER
 
-    def __init__(self, member: Member, epoch: int, due_ms: float, new_voters: dict[int, NewVoter]) -> None:
+    def __init__(self, member: QuorumMember, epoch: int, due_ms: float, new_voters: dict[int, NewVoter]) -> None:
         self.due_ms = due_ms
         self.new_voters = new_voters
         self._member = member

@@ -27,12 +27,12 @@ from minilog_broker.quorum.cluster import NewVoter, cluster_record, founding_lev
 from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.leader import QuorumLeader
-from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member, Role
+from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, QuorumMember, Role
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import encode_leader_change, encode_records
 from minilog_broker.quorum.reported_epochs import ReportedEpochs
-from minilog_broker.quorum.snapshots import Snapshots
+from minilog_broker.quorum.snapshots import NodeSnapshots
 from minilog_broker.quorum.standing import Candidate, Prospective, Unattached
 from minilog_broker.quorum.vote_keeper import VoteKeeper
 
@@ -65,7 +65,7 @@ WAYS = {
 class Transitions:
     """The role of a node, and each way from one role to another."""
 
-    def __init__(self, member: Member, snapshots: Snapshots, stored: VoteState, epoch: int) -> None:
+    def __init__(self, member: QuorumMember, snapshots: NodeSnapshots, stored: VoteState, epoch: int) -> None:
         self.state: State = Unattached(float("inf"))
         self.epoch = epoch
         self.keeper = VoteKeeper(stored, member.emit)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from minilog_broker.quorum.ballot import is_majority
-from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.member import QuorumMember
 from minilog_broker.quorum.voters import VoterKey, VoterSet
 from minilog_broker.replication.rules.own_delay import excused
 
@@ -34,7 +34,7 @@ class _Telling:
 class VotersHeard:
     """The voters of one leader, in one epoch of the quorum. Times are milliseconds of the monotonic clock."""
 
-    def __init__(self, member: Member, now_ms: float) -> None:
+    def __init__(self, member: QuorumMember, now_ms: float) -> None:
         self._member = member
         self._voters: dict[VoterKey, _Heard] = {}
         self._stood_still_ms = -math.inf

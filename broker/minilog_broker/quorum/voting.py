@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from minilog.errors import InconsistentClusterId, InconsistentVoters, InvalidArgument, MinilogError
 from minilog.v1 import peer_pb2
-from minilog_broker.quorum.member import MAX_EPOCH, Member
+from minilog_broker.quorum.member import MAX_EPOCH, QuorumMember
 from minilog_broker.quorum.voters import VoterKey
 
 
-def vote_request(member: Member, voter: VoterKey, epoch: int, *, pre_vote: bool) -> peer_pb2.VoteRequest:
+def vote_request(member: QuorumMember, voter: VoterKey, epoch: int, *, pre_vote: bool) -> peer_pb2.VoteRequest:
     """The question of `member` to `voter`. It stands in `epoch`, or asks in a pre-vote whether it could."""
     last_epoch, end_offset = member.log.last_entry
     return peer_pb2.VoteRequest(
@@ -25,7 +25,7 @@ def vote_request(member: Member, voter: VoterKey, epoch: int, *, pre_vote: bool)
     )
 
 
-def request_error(member: Member, own_epoch: int, request: peer_pb2.VoteRequest) -> MinilogError | None:
+def request_error(member: QuorumMember, own_epoch: int, request: peer_pb2.VoteRequest) -> MinilogError | None:
     """The error of the request as such. A request with an error changes nothing here."""
     if request.cluster_id and member.settled_cluster_id not in ("", request.cluster_id):
         return InconsistentClusterId(
@@ -52,7 +52,7 @@ def request_error(member: Member, own_epoch: int, request: peer_pb2.VoteRequest)
     return None
 
 
-def is_founding(member: Member, request: peer_pb2.VoteRequest) -> bool:
+def is_founding(member: QuorumMember, request: peer_pb2.VoteRequest) -> bool:
     """Whether neither side has a log that records voters.
 
     Later a voter answers every candidate, also one that its own log does not name. That log may be behind (Raft thesis
@@ -66,13 +66,13 @@ def candidates_epoch(request: peer_pb2.VoteRequest) -> int:
     return request.epoch - 1 if request.pre_vote else request.epoch
 
 
-def is_addressed(member: Member, request: peer_pb2.VoteRequest) -> bool:
+def is_addressed(member: QuorumMember, request: peer_pb2.VoteRequest) -> bool:
     """Whether the request asks for this node's vote: it names our directory, or the cluster is new."""
     if request.voter_directory_id:
         return request.voter_directory_id == member.directory_id
     return is_founding(member, request)
 
 
-def is_up_to_date(member: Member, request: peer_pb2.VoteRequest) -> bool:
+def is_up_to_date(member: QuorumMember, request: peer_pb2.VoteRequest) -> bool:
     """Whether the candidate's log has all that ours has (Raft 5.4.1)."""
     return (request.last_epoch, request.last_end_offset) >= member.log.last_entry

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from minilog.partition_key import PartitionKey
 from minilog_broker.levels import ClusterLevel
-from minilog_broker.replication.follower.throttle import Throttle
+from minilog_broker.replication.follower.throttle import ReplicationThrottle
 from minilog_broker.replication.partition_state import BrokerIncarnation
 from minilog_broker.replication.replica_effects import Effect, StableOffsetMoved
 from minilog_broker.replication.sessions.copy_checks import CopyChecks
@@ -86,7 +86,7 @@ class ReplicationContext:
     incarnations: dict[int, BrokerIncarnation] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)
-    throttles: dict[int, Throttle] = field(default_factory=dict)  # by rate
+    throttles: dict[int, ReplicationThrottle] = field(default_factory=dict)  # by rate
     watched: Counter[PartitionKey] = field(default_factory=Counter)  # the calls that wait for a stable offset
     disk_answers: bool = True  # while it is False, no follower here asks to join an ISR
     waiting_bytes: int = 0  # the bytes of the batches that wait for the coordinators of their transactions
@@ -109,6 +109,6 @@ class ReplicationContext:
         self._number += 1
         return self._number
 
-    def throttle(self, rate_bytes_per_second: int) -> Throttle:
+    def throttle(self, rate_bytes_per_second: int) -> ReplicationThrottle:
         """The throttle that all replicas of this rate share."""
-        return self.throttles.setdefault(rate_bytes_per_second, Throttle(rate_bytes_per_second))
+        return self.throttles.setdefault(rate_bytes_per_second, ReplicationThrottle(rate_bytes_per_second))

@@ -35,7 +35,7 @@ from minilog_broker.replication.replica_effects import (
 )
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.sessions.session import SessionPartition
-from minilog_broker.replication.sessions.source import Audience, Source
+from minilog_broker.replication.sessions.source import Audience, SessionSource
 from minilog_broker.storage.errors import NO_SPACE, DamagedCopy, DifferingCopy
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -276,7 +276,7 @@ class Replica:
     def _is_in_sync(self) -> bool:
         return self.state is not None and self._context.broker_id in self.state.in_sync_replicas
 
-    def source_for(self, audience: Audience) -> Source | None:
+    def source_for(self, audience: Audience) -> SessionSource | None:
         """The source that a session reads from here. A follower reads only from a leader, a consumer from any role."""
         return self.leader if self.leader is not None or audience is Audience.FOLLOWER else self.reads
 

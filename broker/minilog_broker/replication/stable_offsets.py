@@ -26,7 +26,7 @@ from minilog_broker.replication.rules.divergence import EpochEnds
 NOTHING_KNOWN = -1
 
 
-class Known(NamedTuple):
+class KnownPartition(NamedTuple):
     """What the asker knows of a partition. -1: nothing."""
 
     leader_epoch: int = NOTHING_KNOWN
@@ -49,15 +49,15 @@ class Question(NamedTuple):
     """A question for one partition."""
 
     key: PartitionKey
-    known: Known
+    known: KnownPartition
 
 
-def stable_offset(log: ReplicaLog, epochs: EpochEnds, leader_epoch: int, known: Known) -> StableOffset | None:
+def stable_offset(log: ReplicaLog, epochs: EpochEnds, leader_epoch: int, known: KnownPartition) -> StableOffset | None:
     """The answer of the leader of `leader_epoch`, with the leader epochs of its log. None if nothing differs.
 
     Where the asker knows no epoch, `end_of_epoch` is the end of the log."""
     ends = log.ends()
-    if known == Known(leader_epoch, ends.last_stable_offset, ends.log_start_offset):
+    if known == KnownPartition(leader_epoch, ends.last_stable_offset, ends.log_start_offset):
         return None
     end_of_epoch = ends.log_end_offset
     if known.leader_epoch > NOTHING_KNOWN:

@@ -43,7 +43,7 @@ class InvalidCertificate(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class CertificateOwner:
     """The owner of a certificate: its common name, its hosts, and the uses of the certificate."""
 
     common_name: str
@@ -80,28 +80,32 @@ def broker_name(cluster: str, broker_id: int) -> str:
     return f"broker-{broker_id}.{cluster.lower()}.minilog"
 
 
-def broker_identity(cluster: str, broker_id: int, hosts: Sequence[str]) -> Identity:
+def broker_identity(cluster: str, broker_id: int, hosts: Sequence[str]) -> CertificateOwner:
     """The identity of a broker for other brokers: as server and as client."""
     if broker_id < 0:
         raise InvalidCertificate(f"{broker_id} is not a broker id: give 0 or more")
     name = broker_name(cluster, broker_id)
-    return _checked(Identity(f"{_BROKER_PREFIX}{cluster}:{broker_id}", (*hosts, name), is_server=True, is_client=True))
+    return _checked(
+        CertificateOwner(f"{_BROKER_PREFIX}{cluster}:{broker_id}", (*hosts, name), is_server=True, is_client=True)
+    )
 
 
-def server_identity(hosts: Sequence[str]) -> Identity:
+def server_identity(hosts: Sequence[str]) -> CertificateOwner:
     """The identity of a broker for clients."""
     if not hosts:
         raise InvalidCertificate("a server's certificate needs the names or addresses that clients connect to")
-    return _checked(Identity(hosts[0][:MAX_COMMON_NAME_CHARACTERS], tuple(hosts), is_server=True, is_client=False))
+    return _checked(
+        CertificateOwner(hosts[0][:MAX_COMMON_NAME_CHARACTERS], tuple(hosts), is_server=True, is_client=False)
+    )
 
 
-def client_identity(name: str) -> Identity:
+def client_identity(name: str) -> CertificateOwner:
     """The identity of a client that logs in with its certificate."""
     if name.startswith(_BROKER_PREFIX):
         raise InvalidCertificate(
             f"a client cannot have the name {name!r}: only brokers have names with {_BROKER_PREFIX}"
         )
-    return _checked(Identity(name, (), is_server=False, is_client=True))
+    return _checked(CertificateOwner(name, (), is_server=False, is_client=True))
 
 
 def authority_certificate(key: ec.EllipticCurvePrivateKey, signing: Signing) -> x509.Certificate:
@@ -116,7 +120,7 @@ def authority_certificate(key: ec.EllipticCurvePrivateKey, signing: Signing) -> 
 
 
 def issue(
-    identity: Identity, public_key: ec.EllipticCurvePublicKey, authority: Authority, signing: Signing
+    identity: CertificateOwner, public_key: ec.EllipticCurvePublicKey, authority: Authority, signing: Signing
 ) -> x509.Certificate:
     """The certificate of `identity`, valid at most as long as its authority's. Raises InvalidCertificate where the
     authority has expired, or may not sign."""
@@ -211,7 +215,7 @@ def _check_authority(authority: Authority, signing: Signing) -> None:
         )
 
 
-def _checked(identity: Identity) -> Identity:
+def _checked(identity: CertificateOwner) -> CertificateOwner:
     name = identity.common_name
     if not 1 <= len(name) <= MAX_COMMON_NAME_CHARACTERS or not name.isprintable() or name != name.strip():
         raise InvalidCertificate(

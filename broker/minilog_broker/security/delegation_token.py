@@ -12,7 +12,7 @@ from minilog.security.scram import ScramCredential, ScramMechanism
 
 
 @dataclass(frozen=True, slots=True)
-class DelegationToken:
+class IssuedToken:
     """`owner` and `renewers` are principals, `User:alice`. Times are milliseconds since 1970."""
 
     token_id: str

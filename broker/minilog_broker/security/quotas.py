@@ -26,7 +26,7 @@ MAX_BUCKETS = 10_000  # some 3 MB
 MIN_RATE_PER_S = 0.001
 
 
-class Quota:
+class QuotaBucket:
     """One bucket: `rate_per_s` bytes or requests a second. Raises ValueError for an invalid rate or window."""
 
     __slots__ = ("_at_ms", "_capacity", "_rate_per_ms", "_tokens", "rate_per_s")
@@ -58,10 +58,10 @@ class Quota:
         self._fill(now_ms)
         return 0 if self._tokens >= 0 else math.ceil(-self._tokens / self._rate_per_ms)
 
-    def changed(self, rate_per_s: float, now_ms: float, window_s: float = WINDOW_S) -> Quota:
+    def changed(self, rate_per_s: float, now_ms: float, window_s: float = WINDOW_S) -> QuotaBucket:
         """The bucket under another rate. A debt stays. The rest is at most the content of the new bucket."""
         self._fill(now_ms)
-        bucket = Quota(rate_per_s, self._at_ms, window_s)
+        bucket = QuotaBucket(rate_per_s, self._at_ms, window_s)
         bucket._tokens = min(self._tokens, bucket._capacity)
         return bucket
 
@@ -86,7 +86,7 @@ class Quotas:
         if max_buckets < 1:
             raise ValueError(f"{max_buckets} buckets are too few: give 1 or more")
         self._max_buckets = max_buckets
-        self._buckets: OrderedDict[_Owner, Quota] = OrderedDict()
+        self._buckets: OrderedDict[_Owner, QuotaBucket] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -107,13 +107,13 @@ class Quotas:
         bucket = self._bucket(_Owner(principal, key), rate_per_s, now_ms)
         return 0 if bucket is None else bucket.owed_ms(now_ms)
 
-    def _bucket(self, owner: _Owner, rate_per_s: float | None, now_ms: float) -> Quota | None:
+    def _bucket(self, owner: _Owner, rate_per_s: float | None, now_ms: float) -> QuotaBucket | None:
         if rate_per_s is None:
             self._buckets.pop(owner, None)
             return None
         bucket = self._buckets.get(owner)
         if bucket is None:
-            bucket = self._buckets[owner] = Quota(rate_per_s, now_ms)
+            bucket = self._buckets[owner] = QuotaBucket(rate_per_s, now_ms)
             if len(self._buckets) > self._max_buckets:
                 self._buckets.popitem(last=False)
         else:

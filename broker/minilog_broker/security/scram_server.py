@@ -45,22 +45,22 @@ FindCredential = Callable[[ScramMechanism, str], ScramCredential | None]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Shape:
+class CredentialShape:
     """The part of a credential that any client sees, without the salt itself."""
 
     iterations: int
     salt_bytes: int
 
     @classmethod
-    def of(cls, credential: ScramCredential) -> Shape:
+    def of(cls, credential: ScramCredential) -> CredentialShape:
         return cls(credential.iterations, len(credential.salt))
 
 
-DEFAULT_SHAPE = Shape(DEFAULT_ITERATIONS, SALT_BYTES)
+DEFAULT_SHAPE = CredentialShape(DEFAULT_ITERATIONS, SALT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class ProvenUser:
     """The client knows the password of `name`. `answer` goes to the client, and proves that this side has the verifier.
     `is_token`: the name is the id of a delegation token, and the password its secret."""
 
@@ -123,7 +123,7 @@ class ScramServer:
         nonce: str,
         unknown_user_secret: bytes,
         find_token: FindCredential = lambda mechanism, token_id: None,
-        shapes: Sequence[Shape] = (),
+        shapes: Sequence[CredentialShape] = (),
     ) -> None:
         check_own_nonce(nonce)
         if len(unknown_user_secret) < _MIN_SECRET_BYTES:
@@ -158,7 +158,7 @@ class ScramServer:
         except ScramError:
             return ""
 
-    def final(self, message: bytes) -> Accepted | Refused:
+    def final(self, message: bytes) -> ProvenUser | Refused:
         """The decision on the client's proof."""
         self._expect(ServerState.CHALLENGED)
         challenge, self._challenge = self._challenge, None
@@ -195,7 +195,7 @@ class ScramServer:
         The shape with the highest lot counts. So a new shape changes few names, and a name has the same shape with both
         mechanisms where users have both."""
 
-        def lot(shape: Shape) -> bytes:
+        def lot(shape: CredentialShape) -> bytes:
             content = f"shape {shape.iterations} {shape.salt_bytes}\0{name}"
             return hmac.digest(self._unknown_user_secret, content.encode(), "sha256")
 
@@ -205,7 +205,7 @@ class ScramServer:
         """The credential for an unknown delegation token, which fits no password."""
         return self._unknown(f"{self.mechanism}\0token\0{token_id}", DEFAULT_SHAPE)
 
-    def _unknown(self, whose: str, shape: Shape) -> ScramCredential:
+    def _unknown(self, whose: str, shape: CredentialShape) -> ScramCredential:
         salt = b""
         for number in range(1 + shape.salt_bytes // self.mechanism.digest_bytes):
             salt += self._drawn(f"salt\0{whose}" if number == 0 else f"salt {number}\0{whose}")
@@ -215,7 +215,7 @@ class ScramServer:
     def _drawn(self, what: str) -> bytes:
         return hmac.digest(self._unknown_user_secret, what.encode(), self.mechanism.hash_name)
 
-    def _judged(self, challenge: _Challenge, message: bytes) -> Accepted | Refused:
+    def _judged(self, challenge: _Challenge, message: bytes) -> ProvenUser | Refused:
         without_proof, comma, proof_text = text_of(message, _CLIENT).rpartition(",p=")
         if not comma:
             raise ScramError("the client sent a message without a proof")
@@ -236,7 +236,7 @@ class ScramServer:
             return Refused("the nonce belongs to another exchange", b"e=other-error")
         if not (proof_is_right & challenge.is_known):
             return Refused(_WRONG, b"e=invalid-proof")
-        return Accepted(challenge.name, f"v={encoded(signature)}".encode(), challenge.is_token)
+        return ProvenUser(challenge.name, f"v={encoded(signature)}".encode(), challenge.is_token)
 
 
 def _parts_of_first(text: str) -> tuple[str, str, str]:

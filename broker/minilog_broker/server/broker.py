@@ -27,7 +27,7 @@ from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
 from minilog_broker.server.background.retention import WallClock
 from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.broker_steps import (
-    Condition,
+    BrokerStanding,
     Opened,
     Parts,
     Stored,
@@ -63,7 +63,7 @@ from minilog_broker.server.running_config import RunningConfig
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
 from minilog_broker.server.runtime.logging import configure_logging
-from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
+from minilog_broker.server.runtime.observer import UNOBSERVED, BrokerObserver
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.data_service import answer_delete_records, answer_produce
@@ -71,7 +71,7 @@ from minilog_broker.server.services.marker_service import MarkerService, answer_
 from minilog_broker.server.services.stable_offset_answers import StableOffsetAnswers
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.coordinator_loading import Loader
-from minilog_broker.server.shells.coordinator_shell import Surroundings
+from minilog_broker.server.shells.coordinator_shell import CoordinatorSurroundings
 from minilog_broker.server.shells.coordinators import Coordinators
 from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
 from minilog_broker.server.shells.leader_links import LeaderLinks
@@ -115,14 +115,14 @@ def _run_to_its_end(work: Coroutine[Any, Any, int]) -> int:
             runner.close()
 
 
-async def _run(options: BrokerOptions, observer: Observer) -> int:
+async def _run(options: BrokerOptions, observer: BrokerObserver) -> int:
     return await Broker(options, SystemBrokerRuntime(observer), observer).run()
 
 
 class Broker:
     """A broker with its options and its runtime. `run` gives the exit code after the stop."""
 
-    def __init__(self, options: BrokerOptions, runtime: BrokerRuntime, observer: Observer = UNOBSERVED) -> None:
+    def __init__(self, options: BrokerOptions, runtime: BrokerRuntime, observer: BrokerObserver = UNOBSERVED) -> None:
         self._options = options
         self._observer = observer
         self._runtime = runtime
@@ -423,7 +423,9 @@ class Broker:
         config, quorum = self._config, self._stored.quorum
         loader = Loader(self._stored.disk, lambda key: self._stored.logs.logs[key])
         outside = (lambda event: self._parts.access.audit(event)), quorum.image.topic_name
-        around = Surroundings(replicas, loader, calls, self._spawn, self._runtime.wall_us, stable_offsets.ask, *outside)
+        around = CoordinatorSurroundings(
+            replicas, loader, calls, self._spawn, self._runtime.wall_us, stable_offsets.ask, *outside
+        )
         settings = TransactionSettings(config.transaction_timeout_ms, config.transaction_max_timeout_ms)
         return Coordinators(quorum.image, internal_topics, quorum.level, settings, member_settings(config), around)
 
@@ -432,7 +434,7 @@ class Broker:
         return None if registration is None else registration.peer_address
 
     async def _listen(self) -> None:
-        condition = Condition(lambda: self._registered, self._condition, self._wall_clock.trusted_now_us)
+        condition = BrokerStanding(lambda: self._registered, self._condition, self._wall_clock.trusted_now_us)
         services = services_of(self._parts, self._stored.quorum, self._running, condition, self._turns, self._observer)
         parts = PortParts(
             self._options,

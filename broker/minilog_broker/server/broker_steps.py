@@ -18,7 +18,7 @@ from minilog.v1 import (
     queue_pb2_grpc,
     security_pb2_grpc,
 )
-from minilog_broker.coordinators.groups.presences import MemberSettings
+from minilog_broker.coordinators.groups.presences import GroupSettings
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.background.jobs import Jobs
 from minilog_broker.server.background.retention import Retention, WallClock
@@ -38,7 +38,7 @@ from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.listening import Services
 from minilog_broker.server.running_config import RunningConfig
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
-from minilog_broker.server.runtime.observer import Observer
+from minilog_broker.server.runtime.observer import BrokerObserver
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.admin_service import AdminService
 from minilog_broker.server.services.data_service import DataService
@@ -59,7 +59,7 @@ from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
 from minilog_broker.server.shells.leader_links import LeaderLinks
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
-from minilog_broker.server.shells.scrub import Pace, Scrub
+from minilog_broker.server.shells.scrub import Scrub, ScrubPace
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.reserve import Reserve
@@ -109,7 +109,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class BrokerStanding:
     """The state of the broker that services read: whether it is registered, its condition, and a trusted wall clock."""
 
     is_registered: Callable[[], bool]
@@ -138,9 +138,9 @@ def metadata_settings(config: BrokerConfig) -> ReplicationSettings:
     return replace(settings, session_keepalive_ms=min(settings.session_keepalive_ms, longest_ms))
 
 
-def member_settings(config: BrokerConfig) -> MemberSettings:
+def member_settings(config: BrokerConfig) -> GroupSettings:
     """Of the members of groups."""
-    return MemberSettings(
+    return GroupSettings(
         config.group_consumer_session_timeout_ms,
         config.group_consumer_heartbeat_interval_ms,
         config.group_consumer_max_size,
@@ -149,7 +149,12 @@ def member_settings(config: BrokerConfig) -> MemberSettings:
 
 
 def services_of(
-    parts: Parts, quorum: QuorumShell, running: RunningConfig, condition: Condition, turns: Turns, observer: Observer
+    parts: Parts,
+    quorum: QuorumShell,
+    running: RunningConfig,
+    condition: BrokerStanding,
+    turns: Turns,
+    observer: BrokerObserver,
 ) -> Services:
     """All services: those for clients, for brokers, and for both."""
     config = running.config
@@ -244,7 +249,7 @@ def build_scrub(
     runtime: BrokerRuntime,
 ) -> Scrub:
     """The scrub of this broker, with the rate and the interval of its configuration."""
-    pace = Pace(config.log_scrub_max_bytes_per_second, runtime.monotonic_s)
+    pace = ScrubPace(config.log_scrub_max_bytes_per_second, runtime.monotonic_s)
     chance = random.Random(f"{broker_id} {runtime.wall_us()}")  # only for another order in each life
     return Scrub(
         broker_id, replicas, disk, calls, pace, chance, runtime.monotonic_s, config.log_scrub_interval_ms / 1000.0

@@ -9,7 +9,7 @@ from typing import Protocol
 from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.health import ConsoleCondition, Look
 from minilog_broker.server.metrics.broker_parts import Parts
-from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
+from minilog_broker.server.runtime.observer import UNOBSERVED, BrokerObserver
 
 
 class Http(Protocol):
@@ -20,7 +20,7 @@ class Http(Protocol):
     async def stop(self) -> None: ...
 
 
-class Console(Protocol):
+class ServedConsole(Protocol):
     """The console that a broker serves."""
 
     def condition(self) -> ConsoleCondition: ...
@@ -43,7 +43,7 @@ class _NoConsole:
         return
 
 
-def observer_of(options: BrokerOptions) -> Observer:
+def observer_of(options: BrokerOptions) -> BrokerObserver:
     """The observer of the broker's shells."""
     if options.http is None:
         return UNOBSERVED
@@ -52,7 +52,7 @@ def observer_of(options: BrokerOptions) -> Observer:
     return Observations(options.broker_id)
 
 
-def console_of(options: BrokerOptions) -> Console:
+def console_of(options: BrokerOptions) -> ServedConsole:
     """The broker's console, which `run` begins."""
     served = options.console()
     if served is None:
@@ -63,7 +63,7 @@ def console_of(options: BrokerOptions) -> Console:
 
 
 def open_http(
-    options: BrokerOptions, observer: Observer, look: Look, parts: Parts, console: Callable[[], ConsoleCondition]
+    options: BrokerOptions, observer: BrokerObserver, look: Look, parts: Parts, console: Callable[[], ConsoleCondition]
 ) -> Http | None:
     """The bound listener, not started; None without an HTTP address. Raises CommandFailed where it cannot listen."""
     if options.http is None:

@@ -18,14 +18,14 @@ from minilog_broker.server.clients.channels import create_server, open_channel
 from minilog_broker.server.disk.disk_thread import Disk, DiskThread
 from minilog_broker.server.disk.reader_threads import Readers, ReaderThreads
 from minilog_broker.server.ingress.rules.traffic import Flow
-from minilog_broker.server.ingress.transport.connection_guard import ConnectionGuard, Looked, ResidentMemory
+from minilog_broker.server.ingress.transport.connection_guard import ConnectionGuard, GuardedPort, ResidentMemory
 from minilog_broker.server.ingress.transport.connections import ConnectionLimits
 from minilog_broker.server.ingress.transport.server_credentials import ServerFiles
 from minilog_broker.server.ingress.transport.stream_listener import StreamListener
 from minilog_broker.server.runtime.broker_runtime import Guard, StreamPort
 from minilog_broker.server.runtime.descriptors import Descriptors, raise_limit
 from minilog_broker.server.runtime.logging import configure_logging
-from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
+from minilog_broker.server.runtime.observer import UNOBSERVED, BrokerObserver
 from minilog_broker.storage.files import FileSystem, OsFileSystem
 
 _BOOT_ID_FILE = pathlib.Path("/proc/sys/kernel/random/boot_id")
@@ -34,7 +34,7 @@ _BOOT_ID_FILE = pathlib.Path("/proc/sys/kernel/random/boot_id")
 class SystemBrokerRuntime(SystemRuntime):
     """The real world of a broker. Its disks report each sync to `observer`."""
 
-    def __init__(self, observer: Observer = UNOBSERVED) -> None:
+    def __init__(self, observer: BrokerObserver = UNOBSERVED) -> None:
         self._observer = observer
 
     def monotonic_s(self) -> float:
@@ -76,7 +76,7 @@ class SystemBrokerRuntime(SystemRuntime):
     ) -> StreamPort:
         return StreamListener(address, protocol, files, most_connections)
 
-    def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
+    def guard(self, ports: Sequence[tuple[GuardedPort, Flow]], limits: ConnectionLimits) -> Guard:
         return ConnectionGuard(ports, limits, ResidentMemory(), time.thread_time)
 
     def set_log_level(self, name: str) -> None:

@@ -124,7 +124,7 @@ class EndTracker:
 
 
 @dataclass(slots=True)
-class Scan:
+class BatchScan:
     """The result of reading a segment file. `problem` is None if the whole file is valid batches."""
 
     end: SegmentEnd
@@ -138,11 +138,11 @@ class Scan:
         return self.file_bytes - self.end.size_bytes
 
 
-def scan_segment(file: Sized, base_offset: int, key: PartitionKey, interval_bytes: int) -> Scan:
+def scan_segment(file: Sized, base_offset: int, key: PartitionKey, interval_bytes: int) -> BatchScan:
     """Read the whole file, check every batch, and build its index."""
     window = _Window(file, file.size(), SCAN_CHUNK_BYTES)
     tracker = EndTracker(SegmentEnd(base_offset, 0), SparseIndex(), interval_bytes)
-    scan = Scan(tracker.end, tracker.index, window.size_bytes)
+    scan = BatchScan(tracker.end, tracker.index, window.size_bytes)
     while tracker.end.size_bytes < window.size_bytes:
         try:
             header = _valid_batch(window, tracker.end.size_bytes, key)

@@ -19,7 +19,7 @@ import errno
 from dataclasses import dataclass
 
 
-class Verdict(enum.Enum):
+class CheckVerdict(enum.Enum):
     """The verdicts of the module's table. A later one is worse, except for the exit code."""
 
     CACHE = "cache"
@@ -30,11 +30,11 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """One fault: the file, the fault itself, and the remedy."""
 
     path: str
-    verdict: Verdict
+    verdict: CheckVerdict
     what: str
     remedy: str
     repaired: bool = False
@@ -56,19 +56,19 @@ class Report:
     broker_id: int | None
     cluster_id: str | None
     counts: Counts
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckFinding, ...]
 
     @property
-    def worst(self) -> Verdict | None:
+    def worst(self) -> CheckVerdict | None:
         """The worst verdict. None if all files are sound."""
         verdicts = [finding.verdict for finding in self.findings]
-        return next((verdict for verdict in reversed(Verdict) if verdict in verdicts), None)
+        return next((verdict for verdict in reversed(CheckVerdict) if verdict in verdicts), None)
 
 
-def unreadable(error: OSError, path: str) -> Finding:
+def unreadable(error: OSError, path: str) -> CheckFinding:
     """The finding for a file that cannot be read. A failing disk is damage, a lack of rights is not."""
     if error.errno == errno.EIO:
         remedy = "replace the disk: the broker then fetches its data again from the other replicas"
-        return Finding(error.filename or path, Verdict.DAMAGED, "the disk cannot read it", remedy)
+        return CheckFinding(error.filename or path, CheckVerdict.DAMAGED, "the disk cannot read it", remedy)
     what = f"it cannot be read: {error.strerror or error}"
-    return Finding(error.filename or path, Verdict.NOT_CHECKED, what, "remove that cause, and check again")
+    return CheckFinding(error.filename or path, CheckVerdict.NOT_CHECKED, what, "remove that cause, and check again")

@@ -3,7 +3,7 @@
 The check leaves out files that only a running broker needs, files that no broker reads (`lock`, `broker.pid`,
 `reserve`, `*.tmp`, `*.log.damaged`), and logs that were set aside to be removed. check_findings.py has the findings,
 and log_check.py checks one log. Only the layers above storage know the form of a vote and of a metadata image. They
-pass that knowledge as `Known`.
+pass that knowledge as `DirectoryFacts`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from minilog_broker.storage.check_findings import Counts, Finding, Report, Verdict, unreadable
+from minilog_broker.storage.check_findings import CheckFinding, CheckVerdict, Counts, Report, unreadable
 from minilog_broker.storage.data_directory import (
     BROKER_FILE,
     CLEAN_STOP_FILE,
@@ -32,7 +32,7 @@ from minilog_broker.storage.snapshot_id import SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DirectoryFacts:
     """Facts that storage does not know by itself: the names of the metadata log and of the vote file, and two checks.
 
     `check_vote` raises ValueError for a wrong vote. `check_image` raises CorruptMessage for a wrong snapshot of the
@@ -63,7 +63,7 @@ class DirectoryCheck:
         self,
         files: FileSystem,
         directory: StoppedDirectory,
-        upper_layers: Known,
+        upper_layers: DirectoryFacts,
         *,
         boot_id: str = "",
         settings: LogSettings | None = None,
@@ -77,7 +77,7 @@ class DirectoryCheck:
         self._settings = settings or LogSettings()
         self._repair = repair
         self._read = read
-        self._findings: list[Finding] = []
+        self._findings: list[CheckFinding] = []
         self._remedy = _remedy(None)
 
     def run(self) -> Report:
@@ -113,7 +113,7 @@ class DirectoryCheck:
         except CorruptFile:
             what = "its checksum is wrong, or it does not name the directory's broker"
             remedy = "restore the file as it was; else " + _remedy(None)
-            self._find(BROKER_FILE, Verdict.DAMAGED, what, remedy)
+            self._find(BROKER_FILE, CheckVerdict.DAMAGED, what, remedy)
         except OSError as error:
             self._findings.append(unreadable(error, self._path(BROKER_FILE)))
         return None
@@ -125,7 +125,7 @@ class DirectoryCheck:
         except CorruptFile:
             what = "its checksum is wrong, or it names no broker epoch"
             remedy = "nothing to do: the next start does without it, and reads the last segment of each log"
-            self._find(CLEAN_STOP_FILE, Verdict.CACHE, what, remedy)
+            self._find(CLEAN_STOP_FILE, CheckVerdict.CACHE, what, remedy)
         except OSError as error:
             self._findings.append(unreadable(error, self._path(CLEAN_STOP_FILE)))
         return False
@@ -137,21 +137,23 @@ class DirectoryCheck:
             vote = read_durable_file(self._files, self._path(name))
             if vote is None:
                 what = "it is missing: this broker may have voted, and would vote twice"
-                self._find(name, Verdict.DAMAGED, what, f"restore the file as it was last; else {self._remedy}")
+                self._find(name, CheckVerdict.DAMAGED, what, f"restore the file as it was last; else {self._remedy}")
             else:
                 self._upper_layers.check_vote(vote)
         except (CorruptFile, msgspec.DecodeError):
-            self._find(name, Verdict.DAMAGED, "its checksum is wrong, or it is not a vote", self._remedy)
+            self._find(name, CheckVerdict.DAMAGED, "its checksum is wrong, or it is not a vote", self._remedy)
         except OSError as error:
             self._findings.append(unreadable(error, self._path(name)))
         if self._path(self._upper_layers.metadata_log) not in self._directory.logs:
-            self._find(self._upper_layers.metadata_log, Verdict.DAMAGED, "the metadata log is missing", self._remedy)
+            self._find(
+                self._upper_layers.metadata_log, CheckVerdict.DAMAGED, "the metadata log is missing", self._remedy
+            )
 
     def _path(self, name: str) -> str:
         return f"{self._directory.path}/{name}"
 
-    def _find(self, name: str, verdict: Verdict, what: str, remedy: str) -> None:
-        self._findings.append(Finding(self._path(name), verdict, what, remedy))
+    def _find(self, name: str, verdict: CheckVerdict, what: str, remedy: str) -> None:
+        self._findings.append(CheckFinding(self._path(name), verdict, what, remedy))
 
 
 def _remedy(broker: BrokerFile | None) -> str:

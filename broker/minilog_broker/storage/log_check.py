@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from minilog.errors import CorruptMessage, UnsupportedVersion
 from minilog.partition_key import PartitionKey
 from minilog_broker.storage import checkpoint, manifest, marks, topic_id_file
-from minilog_broker.storage.batch_scan import Scan, scan_segment
-from minilog_broker.storage.check_findings import Finding, Verdict, unreadable
+from minilog_broker.storage.batch_scan import BatchScan, scan_segment
+from minilog_broker.storage.check_findings import CheckFinding, CheckVerdict, unreadable
 from minilog_broker.storage.durable_file import read_durable_file
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import File, FileSystem
@@ -32,7 +32,7 @@ from minilog_broker.storage.index import (
 )
 from minilog_broker.storage.producer_snapshots import snapshot_offsets
 from minilog_broker.storage.producer_state import restored
-from minilog_broker.storage.recovery import EPOCH_FILE, Looked, Recovery, read_epochs
+from minilog_broker.storage.recovery import EPOCH_FILE, Recovery, RecoveryLook, read_epochs
 from minilog_broker.storage.segment_name import LOG_SUFFIX, SegmentName, segment_names
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.snapshot_files import SnapshotFiles
@@ -70,14 +70,14 @@ class LogCheck:
         self._directory = directory
         self._setting = setting
         self._is_metadata = is_metadata
-        self._findings: list[Finding] = []
+        self._findings: list[CheckFinding] = []
         self._key: PartitionKey | None = None
         self._last: SegmentName | None = None
         self._reading = ""  # the file that a later version may have written
         self.segments = 0
         self.batch_bytes = 0
 
-    def run(self) -> list[Finding]:
+    def run(self) -> list[CheckFinding]:
         """Check the log. Returns its faults. Raises nothing: a file that cannot be read is a finding."""
         try:
             self._key = self._read_key()
@@ -86,7 +86,7 @@ class LogCheck:
                 self._look_at_log(self._key)
         except UnsupportedVersion as error:
             remedy = "check it with the version that wrote it"
-            self._find(self._reading, Verdict.NOT_CHECKED, f"{error}. The rest of the log was not read", remedy)
+            self._find(self._reading, CheckVerdict.NOT_CHECKED, f"{error}. The rest of the log was not read", remedy)
         except OSError as error:
             self._findings.append(unreadable(error, self._directory))
         return self._findings
@@ -100,20 +100,20 @@ class LogCheck:
             owner = topic_id_file.read_topic_id(self._files, self._directory)
         except CorruptFile:
             what = "its checksum is wrong, or it names no topic: the log's partition is unknown, and it was not read"
-            self._find(name, Verdict.DAMAGED, what, self._remedy)
+            self._find(name, CheckVerdict.DAMAGED, what, self._remedy)
             return None
         if owner is not None:
             return PartitionKey(bytes.fromhex(owner.topic_id), owner.partition)
         if any(file_name.endswith(LOG_SUFFIX) for file_name in self._files.list(self._directory)):
             what = "it is missing: the log's partition is unknown, and the log was not read"
-            self._find(name, Verdict.DAMAGED, what, self._remedy)
+            self._find(name, CheckVerdict.DAMAGED, what, self._remedy)
         return None
 
     def _look_at_marks(self) -> None:
         for mark, verdict in (
-            (marks.DAMAGED, Verdict.DAMAGED),
-            (marks.DOUBTFUL, Verdict.DOUBTFUL),
-            (marks.TORN_TAIL, Verdict.TORN_TAIL),
+            (marks.DAMAGED, CheckVerdict.DAMAGED),
+            (marks.DOUBTFUL, CheckVerdict.DOUBTFUL),
+            (marks.TORN_TAIL, CheckVerdict.TORN_TAIL),
         ):
             reason = marks.read_mark(self._files, self._directory, mark)
             if reason is not None:
@@ -121,55 +121,55 @@ class LogCheck:
                 remedy = f"{_START}: the broker acts on the mark, and removes it when the copy is whole again"
                 self._find(mark, verdict, f"a broker has marked this copy: {reason}{wrong}", remedy)
 
-    def _look_at_checkpoint(self, looked: Looked) -> None:
+    def _look_at_checkpoint(self, looked: RecoveryLook) -> None:
         name = checkpoint.FILE_NAME
         if looked.checkpoint is None and self._files.exists(self._path(name)):
             what = "its checksum is wrong, or it is not a checkpoint: nothing shows which records this copy promised"
-            self._find(name, Verdict.DAMAGED, what, self._remedy)
+            self._find(name, CheckVerdict.DAMAGED, what, self._remedy)
         elif looked.checkpoint is None and looked.end_offset > looked.log_start and not self._setting.unclean:
             what = "it is missing after a clean stop, which writes it: nothing shows which records this copy promised"
-            self._find(name, Verdict.DAMAGED, what, self._remedy)
+            self._find(name, CheckVerdict.DAMAGED, what, self._remedy)
         for doubt in looked.doubt:
             remedy = f"{_START}: the controller asks other replicas first"
-            self._find(name, Verdict.DOUBTFUL, f"{doubt}: unsynced records may be missing", remedy)
+            self._find(name, CheckVerdict.DOUBTFUL, f"{doubt}: unsynced records may be missing", remedy)
 
-    def _look_at_manifest(self, looked: Looked) -> None:
+    def _look_at_manifest(self, looked: RecoveryLook) -> None:
         name = manifest.FILE_NAME
         try:
             manifest.read_manifest(self._files, self._directory)
         except CorruptFile:
-            self._find(name, Verdict.CACHE, "its checksum is wrong, or it is not a manifest", _NOTHING)
+            self._find(name, CheckVerdict.CACHE, "its checksum is wrong, or it is not a manifest", _NOTHING)
             return
         except UnsupportedVersion:
             if looked.checkpoint is not None and looked.checkpoint.has_manifest:
                 raise
         if looked.manifest is None:
             if looked.checkpoint is not None and looked.checkpoint.has_manifest and len(looked.segments) > 1:
-                self._find(name, Verdict.CACHE, "it is missing", _NOTHING)
+                self._find(name, CheckVerdict.CACHE, "it is missing", _NOTHING)
             return
         ends = {listed.name: listed.end for listed in looked.manifest}
         for segment in looked.segments:
             end = ends.get(segment.name)
             if end is not None and end != segment.end and not (segment.scan and segment.scan.problem):
                 what = f"it names another end of segment {segment.name} than the batches have"
-                self._find(name, Verdict.CACHE, what, _NOTHING)
+                self._find(name, CheckVerdict.CACHE, what, _NOTHING)
 
-    def _look_at_epochs(self, looked: Looked) -> None:
+    def _look_at_epochs(self, looked: RecoveryLook) -> None:
         if not looked.segments:
             return
         epochs = read_epochs(self._files, self._directory)
         if epochs is None:
             there = self._files.exists(self._path(EPOCH_FILE))
             what = "its checksum is wrong, or it is not a list of epochs" if there else "it is missing"
-            self._find(EPOCH_FILE, Verdict.CACHE, what, _NOTHING)
+            self._find(EPOCH_FILE, CheckVerdict.CACHE, what, _NOTHING)
         elif not all(
             epochs.agrees(segment.scan.epoch_starts, segment.scan.end.end_offset, looked.log_start)
             for segment in looked.segments
             if segment.scan
         ):
-            self._find(EPOCH_FILE, Verdict.CACHE, "its epochs are not those of the batches", _NOTHING)
+            self._find(EPOCH_FILE, CheckVerdict.CACHE, "its epochs are not those of the batches", _NOTHING)
 
-    def _look_at_producers(self, looked: Looked) -> None:
+    def _look_at_producers(self, looked: RecoveryLook) -> None:
         """Check the producer snapshots. A wrong one is a cache if another one, or all records, give the state."""
         offsets = snapshot_offsets(self._files, self._directory)
         wrong = {offset: what for offset in offsets if (what := self._problem(_producers(offset), _restore))}
@@ -177,23 +177,23 @@ class LogCheck:
         for offset, what in wrong.items():
             if replaced:
                 remedy = "nothing to do: the next start takes the producer state from the other files"
-                self._find(_producers(offset), Verdict.CACHE, what, remedy)
+                self._find(_producers(offset), CheckVerdict.CACHE, what, remedy)
             else:
                 more = "no other file has the state of producers whose records were deleted"
-                self._find(_producers(offset), Verdict.DAMAGED, f"{what}; {more}", self._remedy)
+                self._find(_producers(offset), CheckVerdict.DAMAGED, f"{what}; {more}", self._remedy)
 
-    def _look_at_images(self, looked: Looked) -> None:
+    def _look_at_images(self, looked: RecoveryLook) -> None:
         images = SnapshotFiles(self._files, self._directory).list()
         if self._is_metadata and looked.log_start > 0 and not images:
             what = f"the log starts at {looked.log_start}, but the snapshot of the entries before that is missing"
-            self._find("", Verdict.DAMAGED, what, self._remedy)
+            self._find("", CheckVerdict.DAMAGED, what, self._remedy)
         for snapshot_id in images:
             name = snapshot_name(snapshot_id)
             self._reading = name
             try:
                 self._setting.check_image(SnapshotFiles(self._files, self._directory).read(snapshot_id), snapshot_id)
             except CorruptMessage as error:
-                self._find(name, Verdict.DAMAGED, str(error), self._remedy)
+                self._find(name, CheckVerdict.DAMAGED, str(error), self._remedy)
 
     # segments
 
@@ -221,9 +221,9 @@ class LogCheck:
             look(looked)
         for name in looked.unreachable:
             if problem := self._scan(name).problem:
-                self._find(name.file(), Verdict.DAMAGED, problem, self._remedy)
+                self._find(name.file(), CheckVerdict.DAMAGED, problem, self._remedy)
 
-    def _judge(self, looked: Looked) -> None:
+    def _judge(self, looked: RecoveryLook) -> None:
         """Add the findings that recovery would have on the batches."""
         path, reasons = "", list(looked.damage)
         for segment in looked.segments:
@@ -235,11 +235,11 @@ class LogCheck:
                         f"nothing here tells whether the {segment.scan.surplus_bytes} bytes are an unfinished write or "
                         f"acknowledged records: {self._tail_remedy}"
                     )
-                    self._find(path, Verdict.TORN_TAIL, problem, remedy)
+                    self._find(path, CheckVerdict.TORN_TAIL, problem, remedy)
         if looked.damage:
-            self._find(path, Verdict.DAMAGED, "; ".join(reasons), self._remedy)
+            self._find(path, CheckVerdict.DAMAGED, "; ".join(reasons), self._remedy)
 
-    def _scan(self, name: SegmentName) -> Scan:
+    def _scan(self, name: SegmentName) -> BatchScan:
         assert self._key is not None
         self._reading = name.file()
         file = _Watched(self._files.open(name.path(self._directory)), self._setting.read)
@@ -249,7 +249,7 @@ class LogCheck:
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            scan = Scan(SegmentEnd(name.base_offset, 0), SparseIndex(), file.size(), "the disk cannot read it")
+            scan = BatchScan(SegmentEnd(name.base_offset, 0), SparseIndex(), file.size(), "the disk cannot read it")
         finally:
             file.end()
         self.segments += 1
@@ -259,7 +259,7 @@ class LogCheck:
         scan.index = SparseIndex()
         return scan
 
-    def _look_at_index(self, segment: SegmentName, scan: Scan) -> None:
+    def _look_at_index(self, segment: SegmentName, scan: BatchScan) -> None:
         # The index of the active segment is in memory. Its file is missing, or it is an old one of a former life.
         unfinished = self._setting.unclean and segment == self._last
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
@@ -269,13 +269,13 @@ class LogCheck:
             remedy = self._repair(segment, scan, suffix)
             self._find(
                 segment.file(suffix),
-                Verdict.CACHE,
+                CheckVerdict.CACHE,
                 f"it {state.value}",
                 remedy or "the check has written it again",
                 repaired=not remedy,
             )
 
-    def _repair(self, segment: SegmentName, scan: Scan, suffix: str) -> str:
+    def _repair(self, segment: SegmentName, scan: BatchScan, suffix: str) -> str:
         """Repair an index file. Returns the remedy for the operator, empty if the check has written the file."""
         if self._setting.repair is None:
             return _INDEX_REMEDY
@@ -321,8 +321,8 @@ class LogCheck:
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}" if name else self._directory
 
-    def _find(self, name: str, verdict: Verdict, what: str, remedy: str, *, repaired: bool = False) -> None:
-        self._findings.append(Finding(self._path(name), verdict, what, remedy, repaired))
+    def _find(self, name: str, verdict: CheckVerdict, what: str, remedy: str, *, repaired: bool = False) -> None:
+        self._findings.append(CheckFinding(self._path(name), verdict, what, remedy, repaired))
 
 
 class _Watched:

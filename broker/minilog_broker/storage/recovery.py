@@ -38,7 +38,7 @@ from operator import attrgetter
 from minilog.partition_key import PartitionKey
 from minilog_broker.storage import checkpoint as checkpoint_file
 from minilog_broker.storage import marks
-from minilog_broker.storage.batch_scan import SCAN_CHUNK_BYTES, Scan, has_batch_above, scan_segment
+from minilog_broker.storage.batch_scan import SCAN_CHUNK_BYTES, BatchScan, has_batch_above, scan_segment
 from minilog_broker.storage.checkpoint import Checkpoint
 from minilog_broker.storage.durable_file import TEMPORARY_SUFFIX, read_durable_file, write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
@@ -105,11 +105,11 @@ class FoundSegment:
     name: SegmentName
     end: SegmentEnd
     index: SparseIndex | None = None
-    scan: Scan | None = None
+    scan: BatchScan | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class RecoveryLook:
     """The result of a recovery's look, before it changes anything. `unreachable` are the segments behind damage."""
 
     segments: tuple[FoundSegment, ...]
@@ -136,7 +136,7 @@ class Recovery:
         *,
         unclean: bool,
         boot_id: str,
-        scan: Callable[[SegmentName], Scan] | None = None,
+        scan: Callable[[SegmentName], BatchScan] | None = None,
     ) -> None:
         self._scan = scan
         self._files = files
@@ -156,7 +156,7 @@ class Recovery:
         self._checkpoint_is_corrupt = False
         self._manifest: Manifest | None = None
 
-    def look(self) -> Looked:
+    def look(self) -> RecoveryLook:
         """Find the segments and the losses. Changes nothing. Raises UnsupportedVersion, OSError."""
         self._read_marks()
         self._checkpoint = self._read_checkpoint()
@@ -164,7 +164,7 @@ class Recovery:
         self._look_at_segments()
         log_start, end_offset = self._bounds()
         self._look_at_promises(log_start, end_offset)
-        return Looked(
+        return RecoveryLook(
             tuple(self._found),
             tuple(self._unreachable),
             tuple(self._damage),

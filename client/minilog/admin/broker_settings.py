@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
 
+from minilog.admin.controller_client import ControllerClient
 from minilog.effective import EffectiveSetting, Origin, Source
 from minilog.errors import BrokerNotAvailable, ResourceNotFound, UnsupportedVersion, error_from_wire
 from minilog.net.network_client import NetworkClient
@@ -16,20 +16,13 @@ from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grp
 _PAUSE_S = 0.05
 
 
-class Decide(Protocol):
-    """A function that calls the controller by `make(channel, seconds)` until one answers. It returns the answer, or
-    raises the answer's error."""
-
-    def __call__(self, what: str, make: Any, *, changes: bool = True) -> Awaitable[Any]: ...
-
-
 class BrokerSettingsAdmin:
     """The methods of Admin: minilog.aio.admin describes them."""
 
-    def __init__(self, cluster: NetworkClient, request_timeout_ms: int, decide: Decide) -> None:
+    def __init__(self, cluster: NetworkClient, controller: ControllerClient) -> None:
         self._cluster = cluster
-        self._timeout_ms = request_timeout_ms
-        self._decide = decide
+        self._timeout_ms = cluster.config.request_timeout_ms
+        self._controller = controller
 
     async def alter(
         self, broker_id: int | None, set_configs: Mapping[str, str], unset_configs: Iterable[str]
@@ -41,7 +34,7 @@ class BrokerSettingsAdmin:
             set_configs=set_configs,
             unset_configs=list(unset_configs),
         )
-        response = await self._decide(
+        response = await self._controller.decide(
             "alter settings of brokers",
             lambda channel, s: admin_pb2_grpc.AdminServiceStub(channel).AlterBrokerSettings(request, timeout=s),
         )
@@ -49,7 +42,7 @@ class BrokerSettingsAdmin:
 
     async def describe(self) -> list[BrokerSetting]:
         request = admin_pb2.DescribeBrokerSettingsRequest(client=self._cluster.identity, timeout_ms=self._timeout_ms)
-        response = await self._decide(
+        response = await self._controller.decide(
             "describe settings of brokers",
             lambda channel, s: admin_pb2_grpc.AdminServiceStub(channel).DescribeBrokerSettings(request, timeout=s),
             changes=False,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Iterable
+from typing import Any, TypeVar
 
 from minilog.addresses import Address
+from minilog.admin.controller_client import ControllerClient
 from minilog.admin.hearing import hearing
 from minilog.admin.security import (
     DelegationToken,
@@ -58,26 +59,13 @@ _PAUSE_S = 0.02
 _HEARD_PAUSE_S = 0.1  # brokers tell it with their heartbeats
 
 
-class Decide(Protocol):
-    """Ask the controller, by `make(channel, seconds)`, until one answers; the answer, or its error is raised."""
-
-    def __call__(self, what: str, make: Any, *, changes: bool = True) -> Awaitable[Any]: ...
-
-
-AskController = Callable[[Callable[[Any, float], Awaitable[Any]], float], Awaitable[Any]]
-"""Ask the controller once, by `make(channel, seconds)`, up to a deadline; None where the call was lost."""
-
-
 class SecurityAdmin:
     """The methods of Admin: minilog.aio.admin describes them."""
 
-    def __init__(
-        self, cluster: NetworkClient, request_timeout_ms: int, decide: Decide, ask_controller: AskController
-    ) -> None:
+    def __init__(self, cluster: NetworkClient, controller: ControllerClient) -> None:
         self._cluster = cluster
-        self._timeout_ms = request_timeout_ms
-        self._decide = decide
-        self._ask_controller = ask_controller
+        self._controller = controller
+        self._timeout_ms = cluster.config.request_timeout_ms
         self._changed_at = 0  # where the metadata log ended behind the last change that was made here
 
     async def alter_users(self, alterations: Iterable[UserAlteration]) -> None:
@@ -213,7 +201,7 @@ class SecurityAdmin:
         def make(channel: Any, seconds: float) -> Any:
             return getattr(security_pb2_grpc.SecurityServiceStub(channel), method)(request, timeout=seconds)
 
-        answer = await self._decide(what, make, changes=changes)
+        answer = await self._controller.decide(what, make, changes=changes)
         assert isinstance(answer, kind)
         if changes:
             self._changed_at = max(self._changed_at, answer.metadata_offset)
@@ -223,7 +211,7 @@ class SecurityAdmin:
         request = metadata_request(self._cluster.identity, ())
         deadline_s = now_s() + within_ms / 1000.0
         while True:
-            answer = await self._ask_controller(lambda channel, s: _metadata(channel, request, s), deadline_s)
+            answer = await self._controller.ask(lambda channel, s: _metadata(channel, request, s), deadline_s)
             if answer is not None and not answer.error.code:
                 heard = hearing(answer, self._changed_at)
                 if not heard.is_worth_waiting or now_s() >= deadline_s:

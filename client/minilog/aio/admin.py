@@ -75,8 +75,8 @@ class Admin:
         self._groups = GroupAdmin(self._cluster, self._topics.offsets)
         self._queues = QueueAdmin(self._cluster)
         self._transactions = TransactionAdmin(self._cluster)
-        self._broker_settings = BrokerSettingsAdmin(self._cluster, parsed.request_timeout_ms, controller.decide)
-        self._security = SecurityAdmin(self._cluster, parsed.request_timeout_ms, controller.decide, controller.ask)
+        self._broker_settings = BrokerSettingsAdmin(self._cluster, controller)
+        self._security = SecurityAdmin(self._cluster, controller)
 
     async def __aenter__(self) -> Self:
         return self

@@ -24,7 +24,7 @@ from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import DecodeOutcome
 from minilog.consumer.handing import Polls
 from minilog.consumer.partition import FetchedRun
-from minilog.consumer.refusals import ALL, Refusals
+from minilog.consumer.refusals import ALL, BrokerRefusals
 from minilog.consumer.row_selection import RowSelection
 from minilog.consumer.subscription import Topics
 from minilog.errors import AuthenticationFailed, Closed, InvalidArgument, MinilogError, OffsetNotAvailable
@@ -59,7 +59,7 @@ class ConsumerShell:
         self.cluster = NetworkClient(config, runtime)
         self.core = ConsumerCore(config, self.cluster.cache, runtime.chance())
         self.polls = Polls()
-        self._refusals = Refusals()
+        self._refusals = BrokerRefusals()
         self._taken_by = 0  # the number of the last poll that took runs
         self.was_woken = False  # the user has ended the last poll by `wakeup`
         self._wakes_user = False

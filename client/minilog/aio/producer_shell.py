@@ -32,7 +32,7 @@ from minilog.producer.producer_effects import (
     Delivered,
     Effect,
     Failed,
-    Lost,
+    LostRecords,
     NeedProducerId,
     RefreshMetadata,
     Send,
@@ -234,7 +234,7 @@ class ProducerShell:
                     self._refreshes.want()
                 case NeedProducerId():
                     self.spawn(self._ask_for_id())
-                case Lost(error):
+                case LostRecords(error):
                     self._tell_of_loss(error)
         for batch in settled:
             self.accumulator.settled(batch)

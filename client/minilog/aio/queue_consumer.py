@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from minilog.aio.consumer_shell import ITERATION_S
-from minilog.aio.queue_shell import QueueShell
+from minilog.aio.queue_shell import QueueConsumerShell
 from minilog.config import parse_queue_config
 from minilog.errors import MinilogError, TimedOut
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime
@@ -37,7 +37,7 @@ class QueueConsumer:
     """
 
     def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
-        self._shell = QueueShell(parse_queue_config(config), runtime)
+        self._shell = QueueConsumerShell(parse_queue_config(config), runtime)
 
     async def __aenter__(self) -> Self:
         return self

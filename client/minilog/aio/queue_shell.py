@@ -61,7 +61,7 @@ def reading_config(config: ClientConfig) -> ClientConfig:
     )
 
 
-class QueueShell:
+class QueueConsumerShell:
     """The calls and the reads around the core. It lives on one event loop. `clock_s` is the program's clock: the
     loop's own, unless the program has threads beside the loop."""
 

@@ -28,7 +28,7 @@ from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import now_s
 from minilog.partition_key import PartitionKey
 from minilog.queues.client import Queues
-from minilog.queues.dead_letters import HEADER_NAMES, Origin, origin_of
+from minilog.queues.dead_letters import HEADER_NAMES, RecordOrigin, origin_of
 from minilog.types import Record, Redriven, TopicPartition
 from minilog.v1 import queue_pb2
 
@@ -42,11 +42,11 @@ def redrive_name(queue: str) -> str:
     return f"{queue}-redrive"
 
 
-class Letter(NamedTuple):
+class LocatedLetter(NamedTuple):
     """A dead letter of the queue, and where its record was."""
 
     record: Record
-    origin: Origin
+    origin: RecordOrigin
 
     @property
     def has_copy(self) -> bool:
@@ -168,9 +168,9 @@ class Redrive:
                 await self._make_ready(part, [], read_to)
         return taken
 
-    def _letters_of(self, records: Sequence[Record], most: int | None) -> tuple[list[Letter], int]:
+    def _letters_of(self, records: Sequence[Record], most: int | None) -> tuple[list[LocatedLetter], int]:
         """The letters among these records, at most so many, and the offset behind them."""
-        letters: list[Letter] = []
+        letters: list[LocatedLetter] = []
         read_to = 0
         for record in records:
             if len(letters) == most:
@@ -180,10 +180,10 @@ class Redrive:
             if origin is None:
                 self._counts.passed_over += 1
             else:
-                letters.append(Letter(record, origin))
+                letters.append(LocatedLetter(record, origin))
         return letters, read_to
 
-    async def _redrive_batch(self, part: _Part, letters: Sequence[Letter], end: int) -> None:
+    async def _redrive_batch(self, part: _Part, letters: Sequence[LocatedLetter], end: int) -> None:
         """Letters in their order, in runs whose records are all there, or all gone."""
         await self._look_up({letter.origin.key: letter.origin.topic for letter in letters})
         left = list(letters)
@@ -212,13 +212,13 @@ class Redrive:
         self._starts |= {key: starts[at] for key, at in there.items()}
         self._starts |= {key: 1 << 63 for key in new if key not in there}  # a topic that is gone
 
-    def _is_gone(self, letter: Letter) -> bool:
+    def _is_gone(self, letter: LocatedLetter) -> bool:
         return letter.origin.offset < self._starts[letter.origin.key]
 
-    def _is_there(self, letter: Letter) -> bool:
+    def _is_there(self, letter: LocatedLetter) -> bool:
         return not self._is_gone(letter)
 
-    async def _make_ready(self, part: _Part, letters: Sequence[Letter], end: int) -> int:
+    async def _make_ready(self, part: _Part, letters: Sequence[LocatedLetter], end: int) -> int:
         """Records that are there. How many of the letters are done."""
         request = queue_pb2.RedriveRequest(
             queue=self._queue,
@@ -271,7 +271,7 @@ class Redrive:
             )
         await asyncio.sleep(_AGAIN_S)
 
-    async def _write_anew(self, part: _Part, letters: Sequence[Letter], end: int) -> int:
+    async def _write_anew(self, part: _Part, letters: Sequence[LocatedLetter], end: int) -> int:
         """Records that are gone: the copies in their letters become new records. How many letters are done: all."""
         copies = [letter for letter in letters if letter.has_copy]
         if copies:
@@ -289,7 +289,7 @@ class Redrive:
         self._counts.gone += len(letters) - len(copies)
         return len(letters)
 
-    async def _send(self, letter: Letter) -> asyncio.Future[Any]:
+    async def _send(self, letter: LocatedLetter) -> asyncio.Future[Any]:
         record, origin = letter
         headers = [(name, content) for name, content in record.headers if name not in HEADER_NAMES]
         topic = await self._cluster.topic(origin.topic, self._cluster.deadline())

@@ -17,7 +17,7 @@ ALL = 0
 _LASTS_MS = 10_000.0  # brokers refuse within 3 s, and a client tries again after 1 s
 
 
-class Refusals:
+class BrokerRefusals:
     """The refusals that a consumer knows, by broker. Times are in milliseconds."""
 
     def __init__(self) -> None:

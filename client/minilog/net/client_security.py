@@ -23,7 +23,7 @@ from minilog.errors import (
 from minilog.net.running_time import running_within
 from minilog.net.runtime import Runtime
 from minilog.net.session_channel import SessionChannel
-from minilog.net.sessions import Sessions
+from minilog.net.sessions import ClientSessions
 from minilog.security.certificate_end import certificate_end
 from minilog.security.channel_security import ChannelSecurity, PemFiles
 from minilog.security.mechanisms import Mechanism, OAuthBearer, Scram
@@ -48,7 +48,7 @@ class ClientSecurity:
         self._files = PemFiles(config.ssl_keystore_location, config.ssl_truststore_location)
         self._protocol = SecurityProtocol(config.security_protocol)
         is_sasl = self._protocol is SecurityProtocol.SASL_SSL
-        self._sessions = Sessions(self._exchange) if is_sasl else None
+        self._sessions = ClientSessions(self._exchange) if is_sasl else None
         self._salted = functools.lru_cache(maxsize=8)(salted_password)  # brokers of one cluster have the same salt
 
     def open_channel(self, address: Address) -> grpc.aio.Channel:

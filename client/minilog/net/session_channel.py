@@ -18,7 +18,7 @@ import grpc
 
 from minilog.addresses import Address
 from minilog.errors import MinilogError
-from minilog.net.sessions import SESSION_METADATA, Sessions
+from minilog.net.sessions import SESSION_METADATA, ClientSessions
 
 _Codec = Callable[[Any], Any]
 _Metadata = tuple[tuple[str, str | bytes], ...]
@@ -27,7 +27,7 @@ _Metadata = tuple[tuple[str, str | bytes], ...]
 class SessionChannel:
     """The part of a grpc.aio.Channel that stubs use. `channel` is the channel below it, by TLS."""
 
-    def __init__(self, channel: grpc.aio.Channel, address: Address, sessions: Sessions) -> None:
+    def __init__(self, channel: grpc.aio.Channel, address: Address, sessions: ClientSessions) -> None:
         self._channel: Any = channel
         self._address = address
         self._sessions = sessions

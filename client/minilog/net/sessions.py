@@ -34,7 +34,7 @@ class _Session:
     renew_at_s: float
 
 
-class Sessions:
+class ClientSessions:
     """The sessions of one client, on one event loop."""
 
     def __init__(self, exchange: Exchange) -> None:

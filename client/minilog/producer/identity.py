@@ -23,7 +23,7 @@ from minilog.v1 import data_pb2
 _FOREVER = float("inf")
 
 
-class Identity:
+class ProducerIdentity:
     """The producer id and epoch of a producer, and its transaction.
 
     Opens and shuts the accumulator: a record belongs to one transaction, or is refused.

@@ -57,13 +57,13 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostRecords:
     """Records that were reported as sent under acks=0 were refused."""
 
     error: MinilogError
 
 
-Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivered | Failed | Lost
+Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivered | Failed | LostRecords
 
 
 def messages(

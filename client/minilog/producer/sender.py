@@ -44,7 +44,7 @@ from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
 from minilog.partition_key import PartitionKey
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
-from minilog.producer.identity import Identity
+from minilog.producer.identity import ProducerIdentity
 from minilog.producer.lane import Lane, sequence_after
 from minilog.producer.outcomes import (
     at_close,
@@ -56,7 +56,7 @@ from minilog.producer.outcomes import (
     topic_gone,
     unknown,
 )
-from minilog.producer.producer_effects import Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata
+from minilog.producer.producer_effects import Delivered, Effect, Failed, LostRecords, NeedProducerId, RefreshMetadata
 from minilog.producer.streams import Streams
 from minilog.transactions.messages import Enlistment, WrittenPartition
 from minilog.v1 import data_pb2
@@ -94,7 +94,7 @@ class Sender:
         self._topics_seen: object = None  # of the cache, when topics that are gone were looked for
         self._correlation_id = 0
         self._streams = Streams(config, chance)
-        self.identity = Identity(config, accumulator)
+        self.identity = ProducerIdentity(config, accumulator)
         self._effects: list[Effect] = []
 
     # -- events
@@ -187,7 +187,7 @@ class Sender:
                 self._effects.append(RefreshMetadata())
             if out is None:  # given up on meanwhile, or under acks=0
                 self._streams.came(result.correlation_id)
-                self._effects += [Lost(error)] if error is not None and self._config.acks == 0 else []
+                self._effects += [LostRecords(error)] if error is not None and self._config.acks == 0 else []
                 continue
             _, lane, batch = out
             batch.correlation_id = None

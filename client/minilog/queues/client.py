@@ -20,7 +20,7 @@ from minilog.v1.queue_pb2_grpc import QueueServiceStub
 _WORKER_CALL_MS = 5_000
 
 
-class Leased(NamedTuple):
+class LeaseAnswer(NamedTuple):
     """An answer with records, or without. Locks count from `sent_ms`, the time before its request was sent."""
 
     response: queue_pb2.LeaseResponse
@@ -34,14 +34,14 @@ class Renewed(NamedTuple):
     sent_ms: float
 
 
-class Settled(NamedTuple):
+class SettlementAnswer(NamedTuple):
     """The refused settlements by their place. `is_repeat`: an earlier attempt of this call may have been done."""
 
     refused: Mapping[int, MinilogError]
     is_repeat: bool
 
 
-class Redriven(NamedTuple):
+class RedriveAnswer(NamedTuple):
     """An answer to a redrive. `is_repeat`: an earlier attempt of this call may have been done."""
 
     response: queue_pb2.RedriveResponse
@@ -67,7 +67,7 @@ class Queues:
         self._coordinators = CoordinatorClient(cluster)
         self._timeout_ms = cluster.config.request_timeout_ms
 
-    async def lease(self, request: queue_pb2.LeaseRequest) -> Leased:
+    async def lease(self, request: queue_pb2.LeaseRequest) -> LeaseAnswer:
         """Ask for records. The answer may take `max_wait_ms`, and has no records if there were none.
 
         A call without an answer may have leased. Those records come again when their lock has ended, so it is safe to
@@ -81,7 +81,7 @@ class Queues:
             timeout_ms=request.max_wait_ms + min(_WORKER_CALL_MS, self._timeout_ms),
             waits_ms=request.max_wait_ms,
         )
-        return Leased(response, sent.ms)
+        return LeaseAnswer(response, sent.ms)
 
     async def renew(self, queue: str, lease_ids: Sequence[int]) -> Renewed:
         """Begin the locks of these leases anew."""
@@ -95,7 +95,7 @@ class Queues:
         )
         return Renewed(response, sent.ms)
 
-    async def settle(self, queue: str, settlements: Sequence[queue_pb2.Settlement]) -> Settled:
+    async def settle(self, queue: str, settlements: Sequence[queue_pb2.Settlement]) -> SettlementAnswer:
         """Settle each of these, or none if this raises. Raises UnknownOutcome if all may be settled."""
         answer = await self._coordinators.answer(
             QUEUES_TOPIC_NAME,
@@ -106,7 +106,7 @@ class Queues:
         )
         refused = {refusal.index: error_from_wire(refusal.error) for refusal in answer.response.refused}
         errors = {index: error for index, error in refused.items() if error is not None}
-        return Settled(errors, answer.maybe_done_before)
+        return SettlementAnswer(errors, answer.maybe_done_before)
 
     async def settle_in_transaction(
         self,
@@ -124,7 +124,7 @@ class Queues:
             timeout_ms=self._timeout_ms,
         )
 
-    async def redrive(self, request: queue_pb2.RedriveRequest) -> Redriven:
+    async def redrive(self, request: queue_pb2.RedriveRequest) -> RedriveAnswer:
         """Redrive letters, up to the first that cannot be. A repetition redrives none twice. Raises ResourceNotFound,
         UnknownTopicId, InvalidRecordState, UnstableOffsetCommit, LevelNotReached."""
         answer = await self._coordinators.answer(
@@ -134,7 +134,7 @@ class Queues:
             request,
             timeout_ms=self._timeout_ms,
         )
-        return Redriven(answer.response, answer.maybe_done_before)
+        return RedriveAnswer(answer.response, answer.maybe_done_before)
 
     async def rewrite_letters(
         self, queue: str, letters: queue_pb2.RewrittenLetters, transaction: coordinator_pb2.TransactionalCommit

@@ -50,7 +50,7 @@ class CarryDeadLetters:
     messages: tuple[Message, ...]
 
 
-class Origin(NamedTuple):
+class RecordOrigin(NamedTuple):
     """Where the record of a letter was. `key`: the partition by the id of its topic. Another topic may have the name
     by now."""
 
@@ -85,7 +85,7 @@ def letter_of(message: Message, *, copies_record: bool) -> Letter:
     return Letter(message.key, value, [*message.headers, *marks])
 
 
-def origin_of(headers: Headers, queue: str) -> Origin | None:
+def origin_of(headers: Headers, queue: str) -> RecordOrigin | None:
     """Where the record of a letter was. None for a letter of another queue, and for a record that is no letter: anybody
     who may write to the topic may write such."""
     marks = {name: content or b"" for name, content in headers if name in HEADER_NAMES}
@@ -94,7 +94,7 @@ def origin_of(headers: Headers, queue: str) -> Origin | None:
     try:
         topic_id = bytes.fromhex(marks[TOPIC_ID_HEADER].decode())
         key = PartitionKey(topic_id, int(marks[PARTITION_HEADER]))
-        origin = Origin(marks[TOPIC_HEADER].decode(), key, int(marks[OFFSET_HEADER]))
+        origin = RecordOrigin(marks[TOPIC_HEADER].decode(), key, int(marks[OFFSET_HEADER]))
     except (KeyError, ValueError):  # UnicodeDecodeError is a ValueError
         return None
     is_place = len(topic_id) == _TOPIC_ID_BYTES and 0 <= key.partition < 1 << 31 and 0 <= origin.offset < 1 << 63

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minilog.scanning.planned import ScanPlan, Wanted, length_of
-from minilog.scanning.shape import Shape
+from minilog.scanning.planned import ScanPlan, ScanRequest, length_of
+from minilog.scanning.shape import ScanShape
 from minilog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(wanted: Wanted, plan: ScanPlan, shape: Shape, travelled: Travelled | None) -> Explanation:
+def explain(wanted: ScanRequest, plan: ScanPlan, shape: ScanShape, travelled: Travelled | None) -> Explanation:
     """Raises InvalidArgument where the `where` is none."""
     compared = shape.condition.compared if shape.condition is not None else _compared(wanted.where, plan.schema)
     return Explanation(
@@ -97,7 +97,7 @@ def _compared(where: str | None, schema: TopicSchema | None) -> tuple[str, ...]:
     return tuple(schema.by_id[field_id].name for field_id in sorted(field_ids(parse_where(where, schema))))
 
 
-def _travels(schema: TopicSchema | None, shape: Shape, compared: tuple[str, ...]) -> tuple[str, ...]:
+def _travels(schema: TopicSchema | None, shape: ScanShape, compared: tuple[str, ...]) -> tuple[str, ...]:
     if schema is None:
         return () if shape.selection.offsets_only else ("key", "value", "time stamps", "record headers")
     selection = shape.selection

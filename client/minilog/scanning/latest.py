@@ -38,7 +38,7 @@ from minilog.scanning.newest_rows import (
     deletion_count,
 )
 from minilog.scanning.planned import ScanPlan, Travelled
-from minilog.scanning.shape import Shape
+from minilog.scanning.shape import ScanShape
 from minilog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class LatestRead:
         if self.travelled is not None:
             self.travelled.keys = self.counts
 
-    def rows(self, shape: Shape) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    def rows(self, shape: ScanShape) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """The rows of the table in a scan's shape. Those of each partition come in the order of their offsets, unless
         there are more keys than the memory holds offsets of. Raises what Reader.decoded raises, and OffsetOutOfRange
         where compaction has overtaken the read."""

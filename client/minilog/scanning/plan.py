@@ -17,14 +17,14 @@ from minilog.net.lookups import list_offsets
 from minilog.net.metadata_cache import CachedTopic
 from minilog.net.network_client import NetworkClient
 from minilog.scanning.places import check_order, places_of
-from minilog.scanning.planned import ScanPlan, Wanted
+from minilog.scanning.planned import ScanPlan, ScanRequest
 from minilog.types import GroupPosition, TopicPartition
 
 if TYPE_CHECKING:
     pass
 
 
-async def make_plan(cluster: NetworkClient, wanted: Wanted) -> ScanPlan:
+async def make_plan(cluster: NetworkClient, wanted: ScanRequest) -> ScanPlan:
     """One look at the cluster. Raises InvalidArgument, UnknownTopicOrPartition, TimedOut, BrokerNotAvailable."""
     deadline_s = cluster.deadline()
     await cluster.refresh([wanted.topic], deadline_s)
@@ -61,7 +61,7 @@ async def _offsets(cluster: NetworkClient, places: dict[TopicPartition, GroupPos
     return offsets
 
 
-def _numbers(wanted: Wanted, topic: CachedTopic) -> Sequence[int]:
+def _numbers(wanted: ScanRequest, topic: CachedTopic) -> Sequence[int]:
     if wanted.partitions is None:
         return range(topic.partition_count)
     if strange := [number for number in wanted.partitions if not 0 <= number < topic.partition_count]:

@@ -9,7 +9,7 @@ from minilog.consumer.partition import FetchedRun
 from minilog.record_batch.header import Attributes, iterate_headers
 from minilog.scanning.newest_rows import KeyCounts
 from minilog.scanning.places import Places
-from minilog.scanning.shape import Shape, check_keyed, shape_of
+from minilog.scanning.shape import ScanShape, check_keyed, shape_of
 from minilog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ScanRequest:
     """What the user asks for; see minilog.scan. `where` as text. `is_latest`: the newest row of each key alone."""
 
     topic: str
@@ -30,7 +30,7 @@ class Wanted:
     deletes: bool = False
     is_latest: bool = False
 
-    def shape(self, schema: TopicSchema | None) -> Shape:
+    def shape(self, schema: TopicSchema | None) -> ScanShape:
         """Raises InvalidArgument where the topic does not have what the user wants."""
         if self.is_latest:
             check_keyed(self.topic, schema)

@@ -26,8 +26,8 @@ from minilog.net.lookups import answered_offsets
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.scanning.plan import make_plan
-from minilog.scanning.planned import ScanPlan, Travelled, Wanted, length_of
-from minilog.scanning.shape import Shape
+from minilog.scanning.planned import ScanPlan, ScanRequest, Travelled, length_of
+from minilog.scanning.shape import ScanShape
 from minilog.sync.loop import LoopThread, shared_loop
 from minilog.types import TopicPartition
 
@@ -51,12 +51,12 @@ class Reader:
         """From any thread, also from that of the loop: a collector of garbage may be there."""
         self.loop.post(self.shell.close)
 
-    def plan(self, wanted: Wanted) -> ScanPlan:
+    def plan(self, wanted: ScanRequest) -> ScanPlan:
         """See make_plan."""
         return self.loop.run(make_plan(self.shell.cluster, wanted))
 
     def rows(
-        self, plan: ScanPlan, shape: Shape, travelled: Travelled | None = None
+        self, plan: ScanPlan, shape: ScanShape, travelled: Travelled | None = None
     ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """The rows of a plan, those of each partition in the order of their offsets. Raises OffsetOutOfRange where the
         log does not hold the range any more, UnknownTopicId, TimedOut, CorruptMessage."""

@@ -15,9 +15,9 @@ from minilog.scanning.explain import Explanation, explain
 from minilog.scanning.latest import LatestRead
 from minilog.scanning.places import Places
 from minilog.scanning.plan import checked_partitions
-from minilog.scanning.planned import ScanPlan, Travelled, Wanted
+from minilog.scanning.planned import ScanPlan, ScanRequest, Travelled
 from minilog.scanning.reading import Reader
-from minilog.scanning.shape import Shape
+from minilog.scanning.shape import ScanShape
 from minilog.typed.conditions.expressions import Condition
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Scan:
     UnknownTopicOrPartition, TimedOut, and what `Consumer.poll_arrow` raises.
     """
 
-    def __init__(self, wanted: Wanted, config: ClientConfig, fixed: _Fixed | None = None) -> None:
+    def __init__(self, wanted: ScanRequest, config: ClientConfig, fixed: _Fixed | None = None) -> None:
         """For `minilog.scan`."""
         self._wanted = wanted
         self._config = config
@@ -135,7 +135,7 @@ class Scan:
             return False
         return True
 
-    def _planned(self) -> tuple[ScanPlan, Shape]:
+    def _planned(self) -> tuple[ScanPlan, ScanShape]:
         with self._fixed.lock:
             if self._fixed.plan is None:
                 reader = Reader(self._config)
@@ -149,7 +149,7 @@ class Scan:
     def _read(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         return self._read_as(self._planned()[1])
 
-    def _read_as(self, shape: Shape, travelled: Travelled | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _read_as(self, shape: ScanShape, travelled: Travelled | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         plan, reader = self._planned()[0], Reader(self._config)
         try:
             if self._wanted.is_latest:
@@ -230,7 +230,7 @@ def scan(
         raise InvalidArgument(f"there is no view {view!r}: give 'latest' for the newest row of each key, or none")
     if view is not None and deletes:
         raise InvalidArgument("view='latest' leaves deletions and deleted keys out: give it without deletes")
-    wanted = Wanted(
+    wanted = ScanRequest(
         topic,
         None if columns is None else tuple(columns),
         None if where is None else str(where),

@@ -49,7 +49,7 @@ _OF_HEADERS = frozenset(("_topic", "_partition", "_offset"))
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ScanShape:
     """Of one scan. `own`: the columns of the topic among `schema`'s, as a consumer gives them in their order.
     `condition`: the `where` of a topic without a schema, whose records this program compares."""
 
@@ -93,7 +93,7 @@ def shape_of(
     *,
     metadata: bool,
     deletes: bool = False,
-) -> Shape:
+) -> ScanShape:
     """Raises InvalidArgument (InvalidSchema) for a column that is not there or is named twice, for a `where` that is no
     condition on the topic's rows, and for deletions of a topic without a schema."""
     own_schema = _own_schema(topic, schema, deletes=deletes)
@@ -108,11 +108,11 @@ def shape_of(
         condition = None if where is None else record_condition(where)
         needed = {*names, *(() if condition is None else condition.compared)}
         selection = RowSelection(offsets_only=needed <= _OF_HEADERS)
-        return Shape(pa.schema(fields), own, selection, condition)
+        return ScanShape(pa.schema(fields), own, selection, condition)
     if where is not None:
         _check_where(topic, schema, where)
     selection = _selection(topic, schema, own, where, set(names))
-    return Shape(pa.schema(fields), own, replace(selection, deletions=deletes))
+    return ScanShape(pa.schema(fields), own, replace(selection, deletions=deletes))
 
 
 def _own_schema(topic: str, schema: TopicSchema | None, *, deletes: bool) -> pa.Schema:

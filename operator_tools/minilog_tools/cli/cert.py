@@ -22,7 +22,7 @@ from minilog_tools.cli.examples import examples
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    from minilog_broker.security.certificates import Authority, Identity, Signing
+    from minilog_broker.security.certificates import Authority, CertificateOwner, Signing
 
 app = typer.Typer(no_args_is_help=True)
 create = typer.Typer(no_args_is_help=True, help="Create an authority, or a certificate that it signs.")
@@ -128,7 +128,7 @@ def client(
 
 
 def _create(
-    identity: Callable[[], Identity], authority: pathlib.Path, out: pathlib.Path, days: int, as_json: bool
+    identity: Callable[[], CertificateOwner], authority: pathlib.Path, out: pathlib.Path, days: int, as_json: bool
 ) -> None:
     from minilog_broker.security import certificates
 

@@ -24,24 +24,24 @@ from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME
 from minilog_broker.server.disk.vote_file import FILE_NAME as VOTE_FILE
 from minilog_broker.server.system_runtime import SystemBrokerRuntime
-from minilog_broker.storage.check_findings import Report, Verdict
+from minilog_broker.storage.check_findings import CheckVerdict, Report
 from minilog_broker.storage.data_directory import look_into
-from minilog_broker.storage.directory_check import DirectoryCheck, Known, segment_bytes
+from minilog_broker.storage.directory_check import DirectoryCheck, DirectoryFacts, segment_bytes
 from minilog_broker.storage.files import FileSystem, OsFileSystem, ReadingFileSystem
 from minilog_tools.cli.common import AsJson, print_json, say
 
 SOUND, DAMAGED, NOT_CHECKED, NOT_KNOWN = 0, 1, 2, 3
 _CODES = {
-    Verdict.DAMAGED: DAMAGED,
-    Verdict.NOT_CHECKED: NOT_CHECKED,
-    Verdict.DOUBTFUL: NOT_KNOWN,
-    Verdict.TORN_TAIL: NOT_KNOWN,
+    CheckVerdict.DAMAGED: DAMAGED,
+    CheckVerdict.NOT_CHECKED: NOT_CHECKED,
+    CheckVerdict.DOUBTFUL: NOT_KNOWN,
+    CheckVerdict.TORN_TAIL: NOT_KNOWN,
 }
 
 
-def upper_layers() -> Known:
+def upper_layers() -> DirectoryFacts:
     """The names and the checks that a check of the directory needs from the layers above storage."""
-    return Known(
+    return DirectoryFacts(
         metadata_log=f"{CLUSTER_METADATA_TOPIC_NAME}-0",
         vote_file=VOTE_FILE,
         check_vote=lambda content: msgspec.json.decode(content, type=VoteState),
@@ -138,7 +138,7 @@ def _print_report(report: Report) -> None:
     read = f"{counts.logs} logs, {counts.segments} segments, {counts.batch_bytes:,} bytes of batches of {owner}"
     verdicts = [finding.verdict for finding in report.findings]
     counted = ", ".join(
-        f"{verdicts.count(verdict)} {verdict.value}" for verdict in reversed(Verdict) if verdict in verdicts
+        f"{verdicts.count(verdict)} {verdict.value}" for verdict in reversed(CheckVerdict) if verdict in verdicts
     )
     say(f"checked {read}: {counted or 'all is sound'}")
 

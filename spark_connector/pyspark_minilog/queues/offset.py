@@ -27,7 +27,7 @@ _LEASES, _TOPIC_IDS = "leases", "topic_ids"
 MAX_RANGES = 10_000  # of one batch: some hundred kibibytes of the checkpoint, and ten requests that settle them
 
 
-class LeasedRange(NamedTuple):
+class LeasedOffsets(NamedTuple):
     """Leased offsets of one partition, both included. Some of them may hold no record."""
 
     partition: Partition
@@ -45,7 +45,7 @@ class QueueLease(NamedTuple):
     """The ranges of one lease."""
 
     lease_id: int
-    ranges: tuple[LeasedRange, ...]
+    ranges: tuple[LeasedOffsets, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ class QueueOffset:
 
 
 def _lease(lease_id: int, topics: Mapping[str, Sequence[Sequence[int]]]) -> QueueLease:
-    ranges = [LeasedRange(Partition(topic, part[0]), *part[1:]) for topic, parts in topics.items() for part in parts]
+    ranges = [LeasedOffsets(Partition(topic, part[0]), *part[1:]) for topic, parts in topics.items() for part in parts]
     return QueueLease(lease_id, tuple(ranges))
 
 
-def _by_topic(ranges: Iterable[LeasedRange]) -> dict[str, list[list[int]]]:
+def _by_topic(ranges: Iterable[LeasedOffsets]) -> dict[str, list[list[int]]]:
     topics: dict[str, list[list[int]]] = {}
     for leased in sorted(ranges):
         part = [leased.partition.partition, leased.first, leased.last, leased.delivery_count, leased.leader_epoch]
@@ -138,7 +138,7 @@ def leased_ranges(response: queue_pb2.LeaseResponse, topic_names: Mapping[bytes,
     return QueueLease(
         response.lease_id,
         tuple(
-            LeasedRange(
+            LeasedOffsets(
                 Partition(topic_names[leased.partition_id.topic_id], leased.partition_id.partition),
                 leased.first_offset,
                 leased.last_offset,

@@ -64,7 +64,7 @@ def read_table(wanted: PlannedRange, rows: TaskRows | None, options: SourceOptio
     from minilog.config import parse_config
     from minilog.scanning.latest import LatestRead
     from minilog.scanning.planned import ScanPlan
-    from minilog.scanning.planned import Wanted as Scanned
+    from minilog.scanning.planned import ScanRequest as Scanned
     from minilog.scanning.reading import Reader
     from minilog.types import TopicPartition
     from pyspark_minilog.options.config_file import with_file

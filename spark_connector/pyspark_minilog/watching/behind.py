@@ -93,7 +93,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchProgress:
     """One progress event: the rows that its batch read and wrote, and the unread part of each topic. `written` is None
     if Spark does not count the rows. `left` is None if Spark did not ask the source for the latest offsets, as for a
     batch that it replays after a restart."""
@@ -105,7 +105,7 @@ class Batch:
     left: dict[str, Left] | None
 
 
-def batch_of(progress: str) -> Batch | None:
+def batch_of(progress: str) -> BatchProgress | None:
     """Reads a progress event from Spark's JSON. None if no source of the query is minilog's.
 
     Raises ValueError, KeyError, TypeError, AttributeError for JSON in another form.
@@ -115,7 +115,7 @@ def batch_of(progress: str) -> Batch | None:
     if not sources:
         return None
     written = int(fields["sink"].get("numOutputRows", -1))
-    return Batch(
+    return BatchProgress(
         batch_id=int(fields["batchId"]),
         seconds=fields.get("batchDuration", 0) / 1000,
         read=sum(int(source["numInputRows"]) for source in sources),

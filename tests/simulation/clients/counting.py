@@ -20,7 +20,7 @@ from minilog.consumer.decode import decode_all
 from minilog.consumer.row_selection import RowSelection
 from minilog.errors import MinilogError
 from minilog.scanning.plan import make_plan
-from minilog.scanning.planned import Wanted, length_of
+from minilog.scanning.planned import ScanRequest, length_of
 from minilog.types import TopicPartition
 from tests.simulation.clients import transacting
 from tests.simulation.violation import Violation
@@ -65,7 +65,7 @@ class Counting:
         """Raises Violation, or the error for which there is no answer."""
         shell = ConsumerShell(parse_config(self._settings), machine)
         try:
-            plan = await make_plan(shell.cluster, Wanted(topic))
+            plan = await make_plan(shell.cluster, ScanRequest(topic))
         finally:
             await shell.close()
         ranges = [partition for partition in plan.assigned if length_of(partition)]

@@ -15,7 +15,7 @@ from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.disk.disk_thread import Disk
 from minilog_broker.server.disk.reader_threads import Readers
 from minilog_broker.server.ingress.rules.traffic import Flow
-from minilog_broker.server.ingress.transport.connection_guard import ConnectionGuard, Looked
+from minilog_broker.server.ingress.transport.connection_guard import ConnectionGuard, GuardedPort
 from minilog_broker.server.ingress.transport.connections import ConnectionLimits, Connections
 from minilog_broker.server.ingress.transport.server_credentials import ServerFiles
 from minilog_broker.server.runtime.broker_runtime import Guard, StreamPort
@@ -119,7 +119,7 @@ class SimulatedMachine(ClientMachine):
         name = server_name_of(self._host.number)
         return SimulatedStreamPort(self.network, address, protocol, name, is_secured=files is not None)
 
-    def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
+    def guard(self, ports: Sequence[tuple[GuardedPort, Flow]], limits: ConnectionLimits) -> Guard:
         """The kernel's connections are not simulated."""
         return ConnectionGuard(
             [each for each in ports if not isinstance(each[0], Connections)], limits, _no_memory, lambda: 0.0

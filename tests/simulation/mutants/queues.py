@@ -12,7 +12,7 @@ from google.protobuf.message import Message as WireMessage
 from minilog.aio.transaction import Transaction
 from minilog.errors import MinilogError, UnknownOutcome
 from minilog.net.runtime import now_ms
-from minilog.queues.client import Leased, Queues, Renewed
+from minilog.queues.client import LeaseAnswer, Queues, Renewed
 from minilog.queues.message import Message
 from minilog.queues.settling import Settling
 from minilog.v1 import queue_pb2
@@ -34,16 +34,16 @@ from minilog_broker.coordinators.queues.view import QueueView
 from minilog_broker.replication.leader import partition
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.rules.divergence import EpochEnds
-from minilog_broker.replication.stable_offsets import Known, StableOffset, stable_offset
+from minilog_broker.replication.stable_offsets import KnownPartition, StableOffset, stable_offset
 from tests.rules import Patches
 
 
 def leased_up_to_the_high_watermark() -> Patches:
     """A leader reports its high watermark in the place of its last stable offset."""
 
-    def mutant(log: ReplicaLog, epochs: EpochEnds, leader_epoch: int, known: Known) -> StableOffset | None:
+    def mutant(log: ReplicaLog, epochs: EpochEnds, leader_epoch: int, known: KnownPartition) -> StableOffset | None:
         found = stable_offset(log, epochs, leader_epoch, known._replace(last_stable_offset=-1))
-        if found is None or known == Known(leader_epoch, log.high_watermark, log.ends().log_start_offset):
+        if found is None or known == KnownPartition(leader_epoch, log.high_watermark, log.ends().log_start_offset):
             return None
         return found._replace(last_stable_offset=log.high_watermark)
 
@@ -134,8 +134,8 @@ def counted_from_the_answer() -> Patches:
     """A worker's lock begins when it hears of it."""
     lease, renew = Queues.lease, Queues.renew
 
-    async def late_lease(self: Queues, request: queue_pb2.LeaseRequest) -> Leased:
-        return Leased((await lease(self, request)).response, now_ms())
+    async def late_lease(self: Queues, request: queue_pb2.LeaseRequest) -> LeaseAnswer:
+        return LeaseAnswer((await lease(self, request)).response, now_ms())
 
     async def late_renew(self: Queues, queue: str, lease_ids: Sequence[int]) -> Renewed:
         return Renewed((await renew(self, queue, lease_ids)).response, now_ms())
@@ -242,7 +242,7 @@ def redriven_twice() -> Patches:
 
     def mutant(
         seen: QueueView, request: queue_pb2.RedriveRequest, log_start: Callable[[QueueKey], int]
-    ) -> redriving.Redriven:
+    ) -> redriving.RedriveDecision:
         class Forgetful(QueueView):
             def __init__(self) -> None:
                 self.__dict__.update(seen.__dict__)

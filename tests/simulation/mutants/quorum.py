@@ -16,7 +16,7 @@ from minilog_broker.quorum import leader as leader_module
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.commit import majority_commit
 from minilog_broker.quorum.elections import Elections
-from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.member import QuorumMember
 from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS, NEAR_EPOCHS, ReportedEpochs
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.vote_keeper import VoteKeeper
@@ -71,7 +71,7 @@ def votes_without_comparing_logs() -> Patches:
 def emptied_voter_votes() -> Patches:
     """Its id is enough: whatever disk it has, it votes, stands and counts."""
 
-    def own_key(self: Member) -> VoterKey:
+    def own_key(self: QuorumMember) -> VoterKey:
         recorded = (voter.key for voter in self.voters.current if voter.broker_id == self.node_id)
         return next(recorded, VoterKey(self.node_id, b""))
 
@@ -82,8 +82,8 @@ def emptied_voter_votes() -> Patches:
     of, counts = VotersHeard._of, VotersHeard._counts
     return [
         (voting, "is_addressed", lambda member, request: True),
-        (Member, "is_voter", property(lambda self: self.node_id in self.voter_ids)),
-        (Member, "own_key", property(own_key)),
+        (QuorumMember, "is_voter", property(lambda self: self.node_id in self.voter_ids)),
+        (QuorumMember, "own_key", property(own_key)),
         (VotersHeard, "_of", lambda self, key: of(self, recorded(self, key))),
         (VotersHeard, "_counts", lambda self, key: counts(self, recorded(self, key))),
     ]
@@ -92,11 +92,11 @@ def emptied_voter_votes() -> Patches:
 def given_voters_count() -> Patches:
     """Who votes is what a broker was started with, whatever its log records."""
 
-    def voter_sets(self: Member) -> tuple[VoterSet, ...]:
+    def voter_sets(self: QuorumMember) -> tuple[VoterSet, ...]:
         recorded = {key.broker_id: key for key in self.voters.keys}
         return (frozenset(recorded.get(number, VoterKey(number, b"")) for number in self.given_ids),)
 
-    return [(Member, "voter_sets", voter_sets)]
+    return [(QuorumMember, "voter_sets", voter_sets)]
 
 
 def epoch_adopted_without_proof() -> Patches:

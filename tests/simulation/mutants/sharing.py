@@ -9,7 +9,7 @@ from minilog.groups.member import MemberCore, MemberState
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import Moment
 from minilog_broker.coordinators.groups import coordinator, membership
-from minilog_broker.coordinators.groups.assignors import ASSIGNORS, Assignment, Wanted, uniform_assignor
+from minilog_broker.coordinators.groups.assignors import ASSIGNORS, Assignment, AssignorInput, uniform_assignor
 from minilog_broker.coordinators.groups.members import Members
 from minilog_broker.coordinators.groups.presences import Speaker
 from minilog_broker.coordinators.groups.records import GroupChange
@@ -91,7 +91,7 @@ def any_epoch_commits() -> Patches:
 def moves_all() -> Patches:
     """Each time that `uniform` is asked it takes what a member had for what the next one had."""
 
-    def mutant(wanted: Wanted) -> Assignment:
+    def mutant(wanted: AssignorInput) -> Assignment:
         names = sorted(wanted.members)
         members = {
             name: dataclasses.replace(wanted.members[name], owned=wanted.members[other].owned)

@@ -12,7 +12,15 @@ from minilog.errors import MinilogError
 from minilog.net.metadata_cache import MetadataCache
 from minilog.producer.accumulator import Accumulator, Taken
 from minilog.producer.batch import Batch
-from minilog.producer.producer_effects import Connect, Delivered, Failed, Lost, NeedProducerId, RefreshMetadata, Send
+from minilog.producer.producer_effects import (
+    Connect,
+    Delivered,
+    Failed,
+    LostRecords,
+    NeedProducerId,
+    RefreshMetadata,
+    Send,
+)
 from minilog.producer.sender import Sender
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
@@ -93,7 +101,7 @@ class Producing:
                     self.ids_given += 1
                     self.brokers.next_producer_id += 1
                     self.sender.producer_id_given(self.brokers.next_producer_id, 0, b"proof")
-                case Lost(error):
+                case LostRecords(error):
                     self.lost.append(error)
                 case Delivered(batch, offset):
                     self._settle(batch, lambda batch=batch, offset=offset: batch.completion.delivered(offset))

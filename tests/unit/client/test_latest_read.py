@@ -23,7 +23,7 @@ from minilog.errors import InvalidArgument, OffsetOutOfRange
 from minilog.net.metadata_cache import CachedTopic
 from minilog.record_batch.header import decode_header
 from minilog.scanning.latest import LatestRead
-from minilog.scanning.planned import ScanPlan, Travelled, Wanted
+from minilog.scanning.planned import ScanPlan, ScanRequest, Travelled
 from minilog.typed.rows.batch import TypedRows, build_typed_batch
 from minilog.typed.schema.ddl import parse_ddl
 from minilog.typed.schema.topic_schema import TopicSchema, first_version
@@ -118,7 +118,7 @@ class SimulatedLog:
         return LatestRead(self.decoded, self.clean_to, plan, memory_bytes, Travelled())
 
     def table(self, *, end: int | None = None, memory_bytes: int = MEMORY_BYTES, **wanted: Any) -> list[dict[str, Any]]:
-        shape = Wanted("t", **wanted, is_latest=True).shape(None if self.schemas is None else self.schemas.latest)
+        shape = ScanRequest("t", **wanted, is_latest=True).shape(None if self.schemas is None else self.schemas.latest)
         read = self.read(end=end, memory_bytes=memory_bytes)
         rows = [row for _, found in read.rows(shape) for row in found.to_pylist()]
         if "where" not in wanted:
@@ -314,4 +314,4 @@ def test_a_table_that_is_older_than_what_compaction_left_is_refused_with_the_bou
 def test_a_topic_whose_rows_have_no_key_is_refused() -> None:
     schema = first_version(parse_ddl("id int"), ())
     with pytest.raises(InvalidArgument, match="the schema of topic 't' has no key columns"):
-        Wanted("t", is_latest=True).shape(schema)
+        ScanRequest("t", is_latest=True).shape(schema)

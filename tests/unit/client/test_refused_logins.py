@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minilog.consumer.refusals import ALL, Refusals
+from minilog.consumer.refusals import ALL, BrokerRefusals
 from minilog.errors import AuthenticationFailed, UnknownOutcome
 from minilog.net.reachability import refuses_certificate
 from tests.unit.client.brokers import Brokers
@@ -92,7 +92,7 @@ def test_without_a_leader_the_refused_metadata_is_the_answer() -> None:
 
 class TestPolls:
     def test_a_refusal_is_news_once_and_then_the_end_of_each_poll(self) -> None:
-        refusals = Refusals()
+        refusals = BrokerRefusals()
         refusals.refused(1, REFUSAL, 0.0)
         with pytest.raises(AuthenticationFailed):
             refusals.raise_first(1.0, is_over=False)
@@ -101,13 +101,13 @@ class TestPolls:
             refusals.raise_first(3.0, is_over=True)
 
     def test_who_is_let_in_again_hears_nothing(self) -> None:
-        refusals = Refusals()
+        refusals = BrokerRefusals()
         refusals.refused(1, REFUSAL, 0.0)
         refusals.let_in(1)
         refusals.raise_first(1.0, is_over=True)
 
     def test_a_refusal_of_a_broker_that_is_not_asked_any_more_is_forgotten(self) -> None:
-        refusals = Refusals()
+        refusals = BrokerRefusals()
         refusals.refused(ALL, REFUSAL, 0.0)
         with pytest.raises(AuthenticationFailed):
             refusals.raise_first(9_000.0, is_over=True)

@@ -13,7 +13,7 @@ from minilog.scanning.explain import explain
 from minilog.scanning.newest_rows import KeyCounts
 from minilog.scanning.places import check_order, places_of
 from minilog.scanning.plan import checked_partitions
-from minilog.scanning.planned import ScanPlan, Travelled, Wanted
+from minilog.scanning.planned import ScanPlan, ScanRequest, Travelled
 from minilog.scanning.shape import shape_of
 from minilog.types import TopicPartition
 
@@ -151,7 +151,7 @@ def plan(statistics: tuple[str, ...] | None = None) -> ScanPlan:
 
 
 def test_an_explanation_tells_what_travels_and_by_which_statistics_batches_are_left_out() -> None:
-    wanted = Wanted("t", ("delay",), "delay > 1 and carrier = 'UA'")
+    wanted = ScanRequest("t", ("delay",), "delay > 1 and carrier = 'UA'")
     said = explain(wanted, plan(), wanted.shape(SCHEMA), Travelled(100, 3, 2, 20))
     assert said.travels == ("carrier", "delay")
     assert said.gives == ("delay",)
@@ -162,22 +162,22 @@ def test_an_explanation_tells_what_travels_and_by_which_statistics_batches_are_l
 
 
 def test_an_explanation_tells_that_nothing_can_be_left_out() -> None:
-    wanted = Wanted("t", None, "carrier = 'UA'")
+    wanted = ScanRequest("t", None, "carrier = 'UA'")
     assert "no batch is left out" in str(explain(wanted, plan(), wanted.shape(SCHEMA), None))
 
 
 def test_an_explanation_tells_who_compares_records_without_a_schema() -> None:
     plain = ScanPlan("an-id", None, (TopicPartition("t", 0, 5, 9),), None)
-    wanted = Wanted("t", ("value",), "_key = X'6b'")
+    wanted = ScanRequest("t", ("value",), "_key = X'6b'")
     said = explain(wanted, plain, wanted.shape(None), None)
     assert said.compared == ("_key",)
     assert "this program compares the records when they have come" in str(said)
-    wanted = Wanted("t", ())
+    wanted = ScanRequest("t", ())
     assert "no column, but the headers of batches" in str(explain(wanted, plain, wanted.shape(None), None))
 
 
 def test_an_explanation_of_all_columns_names_them() -> None:
-    wanted = Wanted("t")
+    wanted = ScanRequest("t")
     said = explain(wanted, plan(), wanted.shape(SCHEMA), None)
     assert said.travels == SCHEMA.names
     assert "4 offsets, of partitions 0: 5 to 9" in str(said)
@@ -185,7 +185,7 @@ def test_an_explanation_of_all_columns_names_them() -> None:
 
 def test_an_explanation_of_the_newest_rows_tells_what_travels_first() -> None:
     keyed = replace(SCHEMA, key_columns=("carrier",))
-    wanted = Wanted("t", ("delay",), "delay > 1", is_latest=True)
+    wanted = ScanRequest("t", ("delay",), "delay > 1", is_latest=True)
     explained = explain(wanted, plan(), wanted.shape(keyed), Travelled(100, 3, 0, 0, KeyCounts(9, 2, 1)))
     assert explained.keys == SCHEMA.key_columns
     assert explained.travels == ("delay",)

@@ -12,7 +12,7 @@ import pytest
 from minilog.addresses import Address
 from minilog.errors import AuthenticationFailed
 from minilog.net.session_channel import SessionChannel
-from minilog.net.sessions import SESSION_METADATA, Exchange, Sessions
+from minilog.net.sessions import SESSION_METADATA, ClientSessions, Exchange
 
 BROKER: Address = ("broker", 9092)
 Told = tuple[str, float | None, Any]
@@ -44,7 +44,7 @@ class Wire:
 
 def channel_with(exchange: Exchange) -> tuple[Wire, SessionChannel]:
     wire = Wire()
-    return wire, SessionChannel(cast("grpc.aio.Channel", wire), BROKER, Sessions(exchange))
+    return wire, SessionChannel(cast("grpc.aio.Channel", wire), BROKER, ClientSessions(exchange))
 
 
 def test_calls_share_one_exchange_and_take_its_session_along() -> None:

@@ -10,14 +10,14 @@ from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.groups.membership import KnownTopic
-from minilog_broker.coordinators.groups.presences import MemberSettings
+from minilog_broker.coordinators.groups.presences import GroupSettings
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
 from tests.unit.coordinators.transacting import partition_id
 
 G, T = "report", "program"
 
 
-SETTINGS = MemberSettings(session_timeout_ms=10_000, heartbeat_interval_ms=1_000, max_size=5)
+SETTINGS = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=1_000, max_size=5)
 
 
 class SeenTopics:
@@ -37,7 +37,7 @@ class SeenTopics:
 class Grouping(CoordinatorCluster[GroupCoordinator]):
     """See the module's text. `ended`: producers that the coordinator of transactions refuses to register."""
 
-    def __init__(self, *, lead: bool = True, settings: MemberSettings = SETTINGS) -> None:
+    def __init__(self, *, lead: bool = True, settings: GroupSettings = SETTINGS) -> None:
         self.seen = SeenTopics()
         self.allows_members = True
         self.settings = settings

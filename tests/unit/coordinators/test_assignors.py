@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.groups.assignors import (
     Assignment,
+    AssignorInput,
     Subscriber,
-    Wanted,
     moved,
     owners_of,
     range_assignor,
@@ -33,7 +33,7 @@ def keys(counts: Mapping[bytes, int]) -> list[PartitionKey]:
     return [PartitionKey(topic, number) for topic, count in counts.items() for number in range(count)]
 
 
-def after(wanted: Wanted, former: Assignment, **members: Subscriber) -> Wanted:
+def after(wanted: AssignorInput, former: Assignment, **members: Subscriber) -> AssignorInput:
     """The same members, with what they had, and other ones."""
     kept = {
         member: dataclasses.replace(each, owned=former.get(member, frozenset()))
@@ -46,14 +46,14 @@ counts_of_topics = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 12), 
 
 
 @st.composite
-def groups(draw: st.DrawFn, *, alike: bool = False, racks: bool = False) -> Wanted:
+def groups(draw: st.DrawFn, *, alike: bool = False, racks: bool = False) -> AssignorInput:
     """Members that had anything, of any topics; `alike`: all subscribe to all topics."""
     counts = draw(counts_of_topics)
     every = keys(counts)
     names = draw(st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True))
     owners = draw(st.lists(st.sampled_from([*names, ""]), min_size=len(every), max_size=len(every)))
     some = st.frozensets(st.sampled_from(sorted(counts)), min_size=1)
-    return Wanted(
+    return AssignorInput(
         {
             name: Subscriber(
                 frozenset(counts) if alike else draw(some),
@@ -67,7 +67,7 @@ def groups(draw: st.DrawFn, *, alike: bool = False, racks: bool = False) -> Want
     )
 
 
-def check_is_whole(wanted: Wanted, assignment: Assignment) -> None:
+def check_is_whole(wanted: AssignorInput, assignment: Assignment) -> None:
     """Each partition that anybody subscribes to has one reader, and the reader subscribes to it."""
     given_out = [key for share in assignment.values() for key in share]
     subscribed = frozenset().union(*(each.topics for each in wanted.members.values()))
@@ -76,27 +76,27 @@ def check_is_whole(wanted: Wanted, assignment: Assignment) -> None:
         assert all(key.topic_id in wanted.members[member].topics for key in share)
 
 
-def is_near(wanted: Wanted, key: PartitionKey, member: str) -> bool:
+def is_near(wanted: AssignorInput, key: PartitionKey, member: str) -> bool:
     return wanted.members[member].rack in wanted.racks.get(key, frozenset())
 
 
 @given(groups(racks=True))
 @settings(deadline=None)
-def test_each_partition_has_one_reader_that_subscribes_to_it(wanted: Wanted) -> None:
+def test_each_partition_has_one_reader_that_subscribes_to_it(wanted: AssignorInput) -> None:
     check_is_whole(wanted, uniform_assignor(wanted))
     check_is_whole(wanted, range_assignor(wanted))
 
 
 @given(groups(alike=True, racks=True))
 @settings(deadline=None)
-def test_uniform_is_even_within_one_where_all_subscribe_to_the_same(wanted: Wanted) -> None:
+def test_uniform_is_even_within_one_where_all_subscribe_to_the_same(wanted: AssignorInput) -> None:
     loads = [len(share) for share in uniform_assignor(wanted).values()]
     assert max(loads) - min(loads) <= 1
 
 
 @given(groups(racks=True))
 @settings(deadline=None)
-def test_uniform_has_no_move_that_makes_the_shares_more_even(wanted: Wanted) -> None:
+def test_uniform_has_no_move_that_makes_the_shares_more_even(wanted: AssignorInput) -> None:
     assignment = uniform_assignor(wanted)
     for key, owner in owners_of(assignment).items():
         for other, each in wanted.members.items():
@@ -106,7 +106,7 @@ def test_uniform_has_no_move_that_makes_the_shares_more_even(wanted: Wanted) -> 
 
 @given(groups(alike=True))
 @settings(deadline=None)
-def test_uniform_moves_as_little_as_can_be(wanted: Wanted) -> None:
+def test_uniform_moves_as_little_as_can_be(wanted: AssignorInput) -> None:
     """Even shares keep at most the lower share of each member, and one more of those that have the larger share."""
     assignment = uniform_assignor(wanted)
     had = {member: len(each.owned) for member, each in wanted.members.items()}
@@ -119,14 +119,14 @@ def test_uniform_moves_as_little_as_can_be(wanted: Wanted) -> None:
 
 @given(groups(racks=True))
 @settings(deadline=None)
-def test_uniform_leaves_its_own_answer_as_it_is(wanted: Wanted) -> None:
+def test_uniform_leaves_its_own_answer_as_it_is(wanted: AssignorInput) -> None:
     assignment = uniform_assignor(wanted)
     assert uniform_assignor(after(wanted, assignment)) == assignment
 
 
 @given(groups(alike=True), st.sampled_from(MEMBERS))
 @settings(deadline=None)
-def test_a_leave_moves_only_the_partitions_of_the_member_that_left(wanted: Wanted, leaver: str) -> None:
+def test_a_leave_moves_only_the_partitions_of_the_member_that_left(wanted: AssignorInput, leaver: str) -> None:
     before = uniform_assignor(wanted)
     stayed = {member: each for member, each in after(wanted, before).members.items() if member != leaver}
     if stayed:
@@ -137,7 +137,7 @@ def test_a_leave_moves_only_the_partitions_of_the_member_that_left(wanted: Wante
 
 @given(groups(alike=True))
 @settings(deadline=None)
-def test_a_join_moves_only_the_share_of_the_newcomer(wanted: Wanted) -> None:
+def test_a_join_moves_only_the_share_of_the_newcomer(wanted: AssignorInput) -> None:
     before = uniform_assignor(wanted)
     topics = frozenset(wanted.partition_counts)
     now = uniform_assignor(after(wanted, before, newcomer=Subscriber(topics)))
@@ -146,7 +146,7 @@ def test_a_join_moves_only_the_share_of_the_newcomer(wanted: Wanted) -> None:
 
 @given(groups(racks=True))
 @settings(deadline=None)
-def test_uniform_has_no_move_or_exchange_that_is_as_even_and_nearer(wanted: Wanted) -> None:
+def test_uniform_has_no_move_or_exchange_that_is_as_even_and_nearer(wanted: AssignorInput) -> None:
     assignment = uniform_assignor(wanted)
     for key, owner in owners_of(assignment).items():
         if is_near(wanted, key, owner):
@@ -164,7 +164,7 @@ def test_uniform_has_no_move_or_exchange_that_is_as_even_and_nearer(wanted: Want
 def test_each_partition_is_read_in_its_rack_where_each_rack_has_a_member(members: int, partitions: int) -> None:
     topic = TOPICS[0]
     racks = [RACKS[number % len(RACKS)] for number in range(members * len(RACKS))]
-    wanted = Wanted(
+    wanted = AssignorInput(
         {f"member-{number:02}": Subscriber(frozenset({topic}), rack=rack) for number, rack in enumerate(racks)},
         {topic: partitions * len(RACKS)},
         {key: frozenset({RACKS[key.partition % len(RACKS)]}) for key in keys({topic: partitions * len(RACKS)})},
@@ -175,7 +175,7 @@ def test_each_partition_is_read_in_its_rack_where_each_rack_has_a_member(members
 
 @given(counts_of_topics, st.integers(1, 8))
 def test_range_gives_one_member_the_same_numbers_of_topics_of_one_size(counts: dict[bytes, int], members: int) -> None:
-    wanted = Wanted({name: Subscriber(frozenset(counts)) for name in MEMBERS[:members]}, counts)
+    wanted = AssignorInput({name: Subscriber(frozenset(counts)) for name in MEMBERS[:members]}, counts)
     assignment = range_assignor(wanted)
     check_is_whole(wanted, assignment)
     for share in assignment.values():
@@ -194,19 +194,19 @@ def test_range_has_the_order_of_instance_ids_before_that_of_member_ids() -> None
         "z": Subscriber(frozenset({topic}), instance_id="a"),
         "y": Subscriber(frozenset({topic}), instance_id="b"),
     }
-    assignment = range_assignor(Wanted(everybody, {topic: 2}))
+    assignment = range_assignor(AssignorInput(everybody, {topic: 2}))
     assert assignment == {"z": {PartitionKey(topic, 0)}, "y": {PartitionKey(topic, 1)}}
 
 
 def test_a_topic_that_nobody_subscribes_to_is_given_to_nobody() -> None:
-    wanted = Wanted({"a": Subscriber(frozenset())}, {TOPICS[0]: 3})
+    wanted = AssignorInput({"a": Subscriber(frozenset())}, {TOPICS[0]: 3})
     assert uniform_assignor(wanted) == range_assignor(wanted) == {"a": frozenset()}
 
 
 def test_a_thousand_members_on_ten_thousand_partitions_take_seconds() -> None:
     topic = TOPICS[0]
     everybody = {f"member-{number:04}": Subscriber(frozenset({topic})) for number in range(1_000)}
-    wanted = Wanted(everybody, {topic: 10_000})
+    wanted = AssignorInput(everybody, {topic: 10_000})
     began_s = time.process_time()
     before = uniform_assignor(wanted)
     gone = after(dataclasses.replace(wanted, members=dict(list(everybody.items())[1:])), before)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minilog_broker.coordinators.groups.presences import MOST_HEARTBEATS_PER_S, MemberSettings
+from minilog_broker.coordinators.groups.presences import MOST_HEARTBEATS_PER_S, GroupSettings
 from tests.rules import proves
 from tests.unit.coordinators.membering import Membering, orders
 
@@ -18,11 +18,11 @@ pytestmark = proves("CO.9")
     [(1, 5_000), (500, 5_000), (501, 5_010), (1_000, 10_000), (1_125, 11_250), (10_000, 11_250)],
 )
 def test_a_large_group_has_a_longer_interval_up_to_a_quarter_of_the_session(members: int, interval_ms: int) -> None:
-    assert MemberSettings().interval_of(members) == interval_ms
+    assert GroupSettings().interval_of(members) == interval_ms
 
 
 def test_a_setting_above_a_quarter_of_the_session_stays() -> None:
-    assert MemberSettings(session_timeout_ms=15_000, heartbeat_interval_ms=5_000).interval_of(1_000) == 5_000
+    assert GroupSettings(session_timeout_ms=15_000, heartbeat_interval_ms=5_000).interval_of(1_000) == 5_000
 
 
 @given(
@@ -33,7 +33,7 @@ def test_a_setting_above_a_quarter_of_the_session_stays() -> None:
 )
 def test_no_interval_takes_the_session_away(interval_ms: int, sessions: int, members: int, more: int) -> None:
     session_ms = 3 * interval_ms + sessions  # what the configuration allows
-    settings = MemberSettings(session_timeout_ms=session_ms, heartbeat_interval_ms=interval_ms)
+    settings = GroupSettings(session_timeout_ms=session_ms, heartbeat_interval_ms=interval_ms)
     given_ms = settings.interval_of(members)
     assert given_ms >= interval_ms
     assert given_ms == interval_ms or 2 * given_ms <= session_ms / 2, "half of the session is left to the member"
@@ -43,7 +43,7 @@ def test_no_interval_takes_the_session_away(interval_ms: int, sessions: int, mem
 
 
 def test_members_follow_the_size_of_their_group() -> None:
-    world = Membering(settings=MemberSettings(session_timeout_ms=10_000, heartbeat_interval_ms=20))
+    world = Membering(settings=GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=20))
     members = [world.member(f"m{number}") for number in range(4)]
     world.settle(1_000.0)
     assert [member.core.heartbeat_ms for member in members] == [40.0] * 4
@@ -53,7 +53,7 @@ def test_members_follow_the_size_of_their_group() -> None:
 
 
 def test_each_group_has_its_own_interval() -> None:
-    settings = MemberSettings(session_timeout_ms=10_000, heartbeat_interval_ms=20)
+    settings = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=20)
     world = Membering(settings=settings)
     for number in range(4):
         world.member(f"m{number}")
@@ -63,7 +63,7 @@ def test_each_group_has_its_own_interval() -> None:
 
 
 def test_a_partition_changes_hands_long_before_the_next_heartbeat() -> None:
-    settings = MemberSettings(session_timeout_ms=300_000, heartbeat_interval_ms=60_000)
+    settings = GroupSettings(session_timeout_ms=300_000, heartbeat_interval_ms=60_000)
     world = Membering(settings=settings)
     first = world.member("a")
     world.settle(15_000.0)

@@ -8,7 +8,7 @@ from minilog.errors import InvalidArgument, MinilogError, error_from_wire
 from minilog.limits import MAX_QUEUE_TOPICS, MAX_SUBSCRIPTION_BYTES
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.groups.presences import Speaker
-from minilog_broker.coordinators.groups.records import GroupKey, Member, Part
+from minilog_broker.coordinators.groups.records import GroupKey, GroupPart, Member
 from minilog_broker.server.shells.member_stream import MemberStream
 from tests.unit.coordinators.cluster import error_of
 from tests.unit.coordinators.grouping import G
@@ -20,7 +20,7 @@ TOO_MANY = tuple(f"{number:06}-{'x' * 200}" for number in range(400))
 
 
 def kept(world: Membering, name: str) -> Member:
-    value = world.coordinator._table.get(GroupKey(G, part=Part.MEMBER, member_id=name))
+    value = world.coordinator._table.get(GroupKey(G, part=GroupPart.MEMBER, member_id=name))
     assert isinstance(value, Member)
     return value
 

@@ -14,7 +14,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues import partition_queue as rules
-from minilog_broker.coordinators.queues.partition_queue import Delivery, PartitionQueue, Wanted
+from minilog_broker.coordinators.queues.partition_queue import Delivery, LeaseRequest, PartitionQueue
 from minilog_broker.coordinators.queues.pieces import (
     BLOCK_OFFSETS,
     Block,
@@ -47,7 +47,7 @@ def step(queue: PartitionQueue, number: int, kind: str, first: int, more: int) -
     after = Delivery(2, 0.0, keeps_dead=True)
     match kind:
         case "lease":
-            wanted = Wanted(number << 40, more, 300, 250, 1, takes_dead=bool(first % 2), limit=2)
+            wanted = LeaseRequest(number << 40, more, 300, 250, 1, takes_dead=bool(first % 2), limit=2)
             return rules.lease(queue, wanted, 0.0, 0.0).queue
         case "accept" | "release" | "reject":
             settlement.verdict = queue_pb2.Verdict.Value(f"VERDICT_{kind.upper()}")

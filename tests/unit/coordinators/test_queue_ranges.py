@@ -10,7 +10,7 @@ from hypothesis import given
 from minilog.errors import InvalidRecordState
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues import partition_queue as rules
-from minilog_broker.coordinators.queues.partition_queue import Delivery, PartitionQueue, Wanted
+from minilog_broker.coordinators.queues.partition_queue import Delivery, LeaseRequest, PartitionQueue
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from tests.rules import proves
 
@@ -82,7 +82,7 @@ def held(model: Model, first: int, last: int, lease_id: int) -> bool:
 
 
 def lease(queue: PartitionQueue, model: Model, lease_id: int, most: int, end: int) -> PartitionQueue:
-    leased = rules.lease(queue, Wanted(lease_id, most, 12, end, 1), 0.0, 0.0)
+    leased = rules.lease(queue, LeaseRequest(lease_id, most, 12, end, 1), 0.0, 0.0)
     ready = [at for at, one in sorted(model.offsets.items()) if one.state is RangeState.READY and at < end][:most]
     fresh = range(
         model.next_offset,

@@ -16,11 +16,11 @@ from minilog_broker.coordinators.groups.records import (
     Given,
     GroupEpoch,
     GroupKey,
+    GroupPart,
     Held,
     Member,
     Offset,
-    Part,
-    Pending,
+    PendingCommit,
     Target,
     group_codec,
 )
@@ -63,7 +63,10 @@ producers = st.builds(
 )
 offsets = st.builds(Offset, numbers, st.integers(-1, 2**31 - 1), st.text(max_size=9), numbers, numbers)
 pendings = st.builds(
-    Pending, st.text(max_size=9), st.integers(0, 99), st.lists(st.tuples(partitions, offsets), max_size=3).map(tuple)
+    PendingCommit,
+    st.text(max_size=9),
+    st.integers(0, 99),
+    st.lists(st.tuples(partitions, offsets), max_size=3).map(tuple),
 )
 names = st.text(min_size=1, max_size=20)
 transaction_changes = st.builds(
@@ -77,10 +80,10 @@ group_changes |= st.builds(
     Change, st.builds(lambda name, number: GroupKey(name, producer_id=number), names, numbers), st.none() | pendings
 )
 givens = st.dictionaries(partitions, st.builds(Given, st.integers(1, 99), st.integers(0, 99)), max_size=3)
-parts_of_groups: list[tuple[Part, st.SearchStrategy[Any]]] = [
-    (Part.GROUP, st.builds(GroupEpoch, st.integers(0, 99), names)),
+parts_of_groups: list[tuple[GroupPart, st.SearchStrategy[Any]]] = [
+    (GroupPart.GROUP, st.builds(GroupEpoch, st.integers(0, 99), names)),
     (
-        Part.MEMBER,
+        GroupPart.MEMBER,
         st.builds(
             Member,
             st.lists(names, max_size=3).map(tuple),
@@ -93,11 +96,11 @@ parts_of_groups: list[tuple[Part, st.SearchStrategy[Any]]] = [
             is_away=st.booleans(),
         ),
     ),
-    (Part.TARGET, st.builds(Target, st.frozensets(partitions, max_size=3))),
-    (Part.HELD, st.builds(Held, st.integers(0, 99), givens, givens)),
+    (GroupPart.TARGET, st.builds(Target, st.frozensets(partitions, max_size=3))),
+    (GroupPart.HELD, st.builds(Held, st.integers(0, 99), givens, givens)),
 ]
 for of_part, values in parts_of_groups:
-    owners = names if of_part is not Part.GROUP else st.just("")
+    owners = names if of_part is not GroupPart.GROUP else st.just("")
     keys = st.builds(
         lambda name, owner, part: GroupKey(name, part=part, member_id=owner), names, owners, st.just(of_part)
     )
@@ -146,11 +149,11 @@ FIELD_OF_LATER = b"\xfa\x01\x02hi"
         (transaction_codec(), Change(TransactionKey("t", None), None)),
         (transaction_codec(), Change(TransactionKey("t", 1), None)),
         (group_codec(), Change(GroupKey("g", producer_id=0), None)),
-        (group_codec(), Change(GroupKey("g", part=Part.GROUP), None)),
+        (group_codec(), Change(GroupKey("g", part=GroupPart.GROUP), None)),
         *(
             (group_codec(), Change(GroupKey("g", part=part, member_id="m"), None))
-            for part in Part
-            if part is not Part.GROUP
+            for part in GroupPart
+            if part is not GroupPart.GROUP
         ),
         (group_codec(), Change(GroupKey("g", partition=PartitionKey(bytes(16), 0)), None)),
     ],

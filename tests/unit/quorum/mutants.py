@@ -16,7 +16,7 @@ from minilog_broker.quorum import leader as leader_module
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.commit import majority_commit
 from minilog_broker.quorum.fetcher import Fetcher
-from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.member import QuorumMember
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.standing import Unattached
@@ -33,7 +33,7 @@ from tests.unit.quorum.machine import VOTE_FILE, QuorumMachine
 def listener_counts() -> Patches:
     """A voter names its directory to a leader below its promise, too."""
 
-    def fetcher(member: Member, leader_id: int, epoch: int, directory_id: bytes) -> Fetcher:
+    def fetcher(member: QuorumMember, leader_id: int, epoch: int, directory_id: bytes) -> Fetcher:
         return Fetcher(member, leader_id, epoch)
 
     return [(follower_module, "Fetcher", fetcher)]
@@ -98,7 +98,7 @@ def old_epoch_committed_by_counting() -> Patches:
 def emptied_voter_votes() -> Patches:
     """Its id is enough: whatever disk it has, it votes, stands and counts."""
 
-    def own_key(self: Member) -> VoterKey:
+    def own_key(self: QuorumMember) -> VoterKey:
         recorded = (voter.key for voter in self.voters.current if voter.broker_id == self.node_id)
         return next(recorded, VoterKey(self.node_id, b""))
 
@@ -111,8 +111,8 @@ def emptied_voter_votes() -> Patches:
     of, counts = VotersHeard._of, VotersHeard._counts
     return [
         (voting, "is_addressed", lambda member, request: True),
-        (Member, "is_voter", property(lambda self: self.node_id in self.voter_ids)),
-        (Member, "own_key", property(own_key)),
+        (QuorumMember, "is_voter", property(lambda self: self.node_id in self.voter_ids)),
+        (QuorumMember, "own_key", property(own_key)),
         (VotersHeard, "_of", lambda self, key: of(self, recorded(self, key))),
         (VotersHeard, "_counts", lambda self, key: counts(self, recorded(self, key))),
     ]
@@ -125,11 +125,11 @@ def no_log_comparison() -> Patches:
 def given_voters_count() -> Patches:
     """Who votes is what a broker was started with, whatever its log records."""
 
-    def voter_sets(self: Member) -> tuple[VoterSet, ...]:
+    def voter_sets(self: QuorumMember) -> tuple[VoterSet, ...]:
         recorded = {key.broker_id: key for key in self.voters.keys}
         return (frozenset(recorded.get(each, VoterKey(each, b"")) for each in self.given_ids),)
 
-    return [(Member, "voter_sets", voter_sets)]
+    return [(QuorumMember, "voter_sets", voter_sets)]
 
 
 def added_while_one_is_added() -> Patches:
@@ -176,7 +176,7 @@ def removed_at_once() -> Patches:
 def known_voters_only() -> Patches:
     """Only voters of our own log are asked, followed and believed."""
 
-    def voters_only(self: Member) -> list[VoterKey]:
+    def voters_only(self: QuorumMember) -> list[VoterKey]:
         return sorted({key for voters in self.voter_sets() for key in voters if key.broker_id != self.node_id})
 
-    return [(Member, "peer_keys", voters_only)]
+    return [(QuorumMember, "peer_keys", voters_only)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minilog.partition_key import PartitionKey
-from minilog_broker.replication.follower.throttle import Throttle
+from minilog_broker.replication.follower.throttle import ReplicationThrottle
 from tests.rules import proves
 from tests.unit.replication.broker import batch
 from tests.unit.replication.cluster import KEY, TOPIC_ID, ReplicaCluster, quick_settings
@@ -218,7 +218,7 @@ def test_a_new_session_does_not_get_round_the_limit() -> None:
 
 @pytest.mark.parametrize("size_bytes", [100, 10_000, 300_000])
 def test_the_mean_is_the_rate_whatever_the_size_of_what_comes(size_bytes: int) -> None:
-    throttle, now_ms, came = Throttle(RATE), 0.0, 0
+    throttle, now_ms, came = ReplicationThrottle(RATE), 0.0, 0
     while now_ms < 60_000:
         throttle.take(size_bytes, now_ms)
         came += size_bytes

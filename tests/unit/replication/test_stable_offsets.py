@@ -9,29 +9,29 @@ import pytest
 from minilog.errors import LeaderNotAvailable, NotLeaderOrFollower, UnknownTopicId
 from minilog.partition_key import PartitionKey
 from minilog_broker.replication.replica_effects import StableOffsetMoved
-from minilog_broker.replication.stable_offsets import Known, Question, StableOffset
+from minilog_broker.replication.stable_offsets import KnownPartition, Question, StableOffset
 from tests.rules import proves
 from tests.unit.replication.broker import KEY
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.transacting import begin, commit, cut_off
 
-NOTHING = Known()
+NOTHING = KnownPartition()
 
 
 def ask(
-    cluster: ReplicaCluster, known: Known = NOTHING, *, at: int = 1, key: PartitionKey = KEY
+    cluster: ReplicaCluster, known: KnownPartition = NOTHING, *, at: int = 1, key: PartitionKey = KEY
 ) -> StableOffset | None:
     return cluster[at].manager.stable_offset(Question(key, known), cluster.now_ms)
 
 
-def news(cluster: ReplicaCluster, known: Known = NOTHING, *, at: int = 1) -> StableOffset:
+def news(cluster: ReplicaCluster, known: KnownPartition = NOTHING, *, at: int = 1) -> StableOffset:
     answer = ask(cluster, known, at=at)
     assert answer is not None
     return answer
 
 
-def as_known(answer: StableOffset) -> Known:
-    return Known(answer.leader_epoch, answer.last_stable_offset, answer.log_start_offset)
+def as_known(answer: StableOffset) -> KnownPartition:
+    return KnownPartition(answer.leader_epoch, answer.last_stable_offset, answer.log_start_offset)
 
 
 def wakes(cluster: ReplicaCluster, *, at: int = 1) -> int:
@@ -211,7 +211,7 @@ def test_a_leader_whose_disk_has_not_settled_is_not_available() -> None:
 @proves("SO.4")
 def test_a_leader_that_the_asker_knows_to_be_over() -> None:
     with pytest.raises(NotLeaderOrFollower, match="leader epoch 5 has begun"):
-        ask(filled(), Known(5, 3, 0))
+        ask(filled(), KnownPartition(5, 3, 0))
 
 
 @proves("SO.4")

@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from minilog_broker.security.certificates import (
     Authority,
-    Identity,
+    CertificateOwner,
     InvalidCertificate,
     Signing,
     authority_certificate,
@@ -45,7 +45,7 @@ def authority(number: int = 1, *, now: datetime = NOW, validity: timedelta = YEA
     return Authority(authority_certificate(key, signing(number, now=now, validity=validity)), key)
 
 
-def issued(identity: Identity, above: Authority | None = None) -> x509.Certificate:
+def issued(identity: CertificateOwner, above: Authority | None = None) -> x509.Certificate:
     return issue(identity, KEY.public_key(), above or authority(), signing())
 
 
@@ -186,7 +186,7 @@ def test_an_authority_that_is_none_is_refused() -> None:
         (client_identity("alice"), "sslclient"),
     ],
 )
-def test_openssl_verifies_it(identity: Identity, purpose: str, tmp_path: Path) -> None:
+def test_openssl_verifies_it(identity: CertificateOwner, purpose: str, tmp_path: Path) -> None:
     openssl = shutil.which("openssl")
     made, right, wrong = issued(identity), authority(), authority(2)
     made.verify_directly_issued_by(right.certificate)

@@ -8,26 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minilog_broker.security.quotas import WINDOW_S, Quota, Quotas
+from minilog_broker.security.quotas import WINDOW_S, QuotaBucket, Quotas
 
 RATE = 1_000.0
 BURST = int(RATE * WINDOW_S)
 BYTES, READ_BYTES = "producer_byte_rate", "consumer_byte_rate"
 
 
-def owed_after(quota: Quota, amount: float, now_ms: float) -> int:
+def owed_after(quota: QuotaBucket, amount: float, now_ms: float) -> int:
     quota.charge(amount, now_ms)
     return quota.owed_ms(now_ms)
 
 
 def test_a_burst_of_a_window_passes_at_once_and_a_byte_more_is_owed() -> None:
-    quota = Quota(RATE, 0)
+    quota = QuotaBucket(RATE, 0)
     assert owed_after(quota, BURST, 0) == 0
     assert owed_after(quota, 1, 0) == 1
 
 
 def test_what_is_owed_is_the_time_until_it_is_paid() -> None:
-    quota = Quota(RATE, 0)
+    quota = QuotaBucket(RATE, 0)
     assert owed_after(quota, BURST + 2_000, 0) == 2_000
     assert quota.owed_ms(500) == 1_500
     assert quota.owed_ms(2_000) == 0
@@ -35,13 +35,13 @@ def test_what_is_owed_is_the_time_until_it_is_paid() -> None:
 
 
 def test_a_bucket_fills_up_to_the_burst_and_no_further() -> None:
-    quota = Quota(RATE, 0)
+    quota = QuotaBucket(RATE, 0)
     quota.charge(BURST, 0)
     assert owed_after(quota, BURST + 1, 3_600_000) == 1
 
 
 def test_what_is_given_back_is_owed_no_more_and_makes_no_larger_burst() -> None:
-    quota = Quota(RATE, 0)
+    quota = QuotaBucket(RATE, 0)
     quota.charge(BURST + 2_000, 0)
     quota.give_back(1_500)
     assert quota.owed_ms(0) == 500
@@ -50,12 +50,12 @@ def test_what_is_given_back_is_owed_no_more_and_makes_no_larger_burst() -> None:
 
 
 def test_who_stays_below_the_rate_is_never_late() -> None:
-    quota = Quota(RATE, 0)
+    quota = QuotaBucket(RATE, 0)
     assert sum(owed_after(quota, 100, at_ms) for at_ms in range(0, 600_000, 100)) == 0
 
 
 def test_who_waits_as_told_gets_the_rate() -> None:
-    quota, now_ms, sent = Quota(RATE, 0), 0, 0
+    quota, now_ms, sent = QuotaBucket(RATE, 0), 0, 0
     while now_ms < 600_000:
         sent += 700
         now_ms += owed_after(quota, 700, now_ms)
@@ -65,14 +65,14 @@ def test_who_waits_as_told_gets_the_rate() -> None:
 
 def test_nothing_of_what_is_owed_is_given_away() -> None:
     """Once: a delay had a bound of ten seconds, whatever was owed."""
-    quota = Quota(RATE, 0)
+    quota = QuotaBucket(RATE, 0)
     assert owed_after(quota, BURST + 60_000, 0) == 60_000
     assert quota.owed_ms(55_000) == 5_000
     assert quota.owed_ms(60_000) == 0
 
 
 def test_a_clock_that_is_set_back_gives_nothing_and_takes_nothing() -> None:
-    quota = Quota(RATE, 100_000)
+    quota = QuotaBucket(RATE, 100_000)
     quota.charge(BURST, 100_000)
     assert owed_after(quota, 100, 0) == 100
     assert quota.owed_ms(100_000) == 100
@@ -80,22 +80,22 @@ def test_a_clock_that_is_set_back_gives_nothing_and_takes_nothing() -> None:
 
 
 def test_requests_below_one_a_second_have_a_quota_too() -> None:
-    quota = Quota(0.5, 0)
+    quota = QuotaBucket(0.5, 0)
     assert [owed_after(quota, 1, 0) for _ in range(6)] == [0, 0, 0, 0, 0, 2_000]
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
 def test_a_rate_that_is_none_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="a second"):
-        Quota(rate, 0)
+        QuotaBucket(rate, 0)
     with pytest.raises(ValueError, match="window"):
-        Quota(RATE, 0, rate if rate <= 0 else math.nan)
+        QuotaBucket(RATE, 0, rate if rate <= 0 else math.nan)
 
 
 @pytest.mark.parametrize("amount", [-1.0, math.nan, math.inf])
 def test_an_amount_that_is_none_is_refused(amount: float) -> None:
     with pytest.raises(ValueError, match="cannot be charged"):
-        Quota(RATE, 0).charge(amount, 0)
+        QuotaBucket(RATE, 0).charge(amount, 0)
 
 
 CHARGES = st.lists(st.tuples(st.integers(0, 20_000), st.integers(-50, 5_000)), max_size=40)
@@ -105,7 +105,7 @@ CHARGES = st.lists(st.tuples(st.integers(0, 20_000), st.integers(-50, 5_000)), m
 @given(CHARGES, st.floats(0.5, 1e7))
 def test_no_more_passes_than_burst_and_rate_allow(charges: list[tuple[int, int]], rate: float) -> None:
     """Whoever waits as told: what has passed by the time that he may go on is never above the line."""
-    quota, now_ms, passed = Quota(rate, 0), 0, 0
+    quota, now_ms, passed = QuotaBucket(rate, 0), 0, 0
     for amount, pause_ms in charges:
         passed += amount
         now_ms += owed_after(quota, amount, now_ms)

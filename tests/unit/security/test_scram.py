@@ -13,7 +13,7 @@ from minilog.security.saslprep import UnpreparedText, saslprep
 from minilog.security.scram import DEFAULT_ITERATIONS, SALT_BYTES, ScramClient, ScramCredential, ScramMechanism
 from minilog.security.scram_messages import MAX_MESSAGE_BYTES, ScramError, ScramRefused
 from minilog.security.secret import Secret
-from minilog_broker.security.scram_server import WAYS, Accepted, Refused, ScramServer, ServerState, Shape
+from minilog_broker.security.scram_server import WAYS, CredentialShape, ProvenUser, Refused, ScramServer, ServerState
 from tests.unit.security.test_scram_client import (
     CLIENT_FINAL,
     CLIENT_FIRST,
@@ -62,7 +62,7 @@ def server(users: Users = ALICE, mechanism: ScramMechanism = SHA_256, nonce: str
     return ScramServer(mechanism, users, nonce, UNKNOWN_USER_SECRET)
 
 
-def exchange(client: ScramClient, server: ScramServer, wire: Wire = lambda message: message) -> Accepted | Refused:
+def exchange(client: ScramClient, server: ScramServer, wire: Wire = lambda message: message) -> ProvenUser | Refused:
     """The whole of it; `wire` may change each message."""
     outcome = server.final(wire(client.answer(wire(server.first(wire(client.first_message()))))))
     client.check(wire(outcome.answer))
@@ -76,14 +76,14 @@ def client(name: str = "alice", password: str = "pencil", mechanism: ScramMechan
 def test_the_exchange_of_rfc_7677() -> None:
     side = rfc_server()
     assert side.first(CLIENT_FIRST) == SERVER_FIRST
-    assert side.final(CLIENT_FINAL) == Accepted("user", SERVER_FINAL)
+    assert side.final(CLIENT_FINAL) == ProvenUser("user", SERVER_FINAL)
 
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 def test_both_sides_agree(mechanism: ScramMechanism) -> None:
     user = client(mechanism=mechanism)
     outcome = exchange(user, server(mechanism=mechanism))
-    assert isinstance(outcome, Accepted)
+    assert isinstance(outcome, ProvenUser)
     assert outcome.name == "alice"
     assert user.is_done
 
@@ -114,7 +114,7 @@ def test_any_name_and_password_that_can_be_stored_can_be_used(
         return
     user = client(name, password, mechanism)
     outcome = exchange(user, server(users, mechanism))
-    assert isinstance(outcome, Accepted)
+    assert isinstance(outcome, ProvenUser)
     assert outcome.name == stored
 
 
@@ -132,7 +132,7 @@ def test_an_unknown_user_is_challenged_as_one_that_is_known() -> None:
     assert unknown[1] != challenge("bob", secret=bytes(32))[1]
 
 
-def told_of(name: str, *shapes: Shape, mechanism: ScramMechanism = SHA_256) -> tuple[int, int]:
+def told_of(name: str, *shapes: CredentialShape, mechanism: ScramMechanism = SHA_256) -> tuple[int, int]:
     """The iterations and the length of the salt that an unknown user is told."""
     made = ScramServer(mechanism, Users(), "server" * 4, UNKNOWN_USER_SECRET, shapes=shapes)
     first = client(name, mechanism=mechanism).first_message()
@@ -143,12 +143,12 @@ def told_of(name: str, *shapes: Shape, mechanism: ScramMechanism = SHA_256) -> t
 def test_an_unknown_user_has_what_users_have() -> None:
     """Else iterations of their own would say of users that they are there."""
     assert told_of("bob") == (DEFAULT_ITERATIONS, SALT_BYTES)
-    assert told_of("bob", Shape(5_000, 16)) == (5_000, 16)
-    assert told_of("bob", Shape(5_000, 128)) == (5_000, 128)
+    assert told_of("bob", CredentialShape(5_000, 16)) == (5_000, 16)
+    assert told_of("bob", CredentialShape(5_000, 128)) == (5_000, 128)
 
 
 def test_unknown_users_have_all_that_users_have_and_each_always_the_same() -> None:
-    shapes = (Shape(4_096, 24), Shape(16_384, 24), Shape(100_000, 16))
+    shapes = (CredentialShape(4_096, 24), CredentialShape(16_384, 24), CredentialShape(100_000, 16))
     names = [f"user-{number}" for number in range(60)]
     found = {name: told_of(name, *shapes) for name in names}
     assert set(found.values()) == {(each.iterations, each.salt_bytes) for each in shapes}
@@ -157,8 +157,8 @@ def test_unknown_users_have_all_that_users_have_and_each_always_the_same() -> No
 
 def test_a_new_user_changes_what_few_unknown_users_are_told() -> None:
     """A user that is there is told the same until the password changes."""
-    former = (Shape(4_096, 24), Shape(16_384, 24))
-    new = Shape(100_000, 24)
+    former = (CredentialShape(4_096, 24), CredentialShape(16_384, 24))
+    new = CredentialShape(100_000, 24)
     for number in range(60):
         before, after = (told_of(f"user-{number}", *each) for each in (former, (*former, new)))
         assert after in (before, (new.iterations, new.salt_bytes))
@@ -191,7 +191,7 @@ def test_a_client_without_the_password_cannot_use_what_it_has_overheard() -> Non
     """The proof belongs to both nonces."""
     user, broker = client(), server()
     proof = user.answer(broker.first(user.first_message()))
-    assert isinstance(broker.final(proof), Accepted)
+    assert isinstance(broker.final(proof), ProvenUser)
     again = server(nonce="another nonce's turn".replace(" ", "-"))
     again.first(client().first_message())
     assert again.final(proof) == Refused("the nonce belongs to another exchange", b"e=other-error")
@@ -299,7 +299,7 @@ def test_methods_are_called_once_and_in_order() -> None:
     done.first(CLIENT_FIRST)
     with pytest.raises(ScramError, match="CHALLENGED"):
         done.first(CLIENT_FIRST)
-    assert isinstance(done.final(CLIENT_FINAL), Accepted)
+    assert isinstance(done.final(CLIENT_FINAL), ProvenUser)
     with pytest.raises(ScramError, match="ENDED"):
         done.final(CLIENT_FINAL)
 
@@ -349,7 +349,7 @@ def test_no_bytes_raise_anything_else_or_are_believed(message: bytes) -> None:
             outcome = take(message)
         except ScramError:
             continue
-        assert not isinstance(outcome, Accepted)
+        assert not isinstance(outcome, ProvenUser)
 
 
 @settings(max_examples=60, deadline=None)

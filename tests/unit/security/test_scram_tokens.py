@@ -7,7 +7,7 @@ import pytest
 from minilog.security.scram import DEFAULT_ITERATIONS, LoginKind, ScramClient, ScramMechanism
 from minilog.security.scram_messages import ScramError
 from minilog.security.secret import Secret
-from minilog_broker.security.scram_server import Accepted, Refused, ScramServer, Shape
+from minilog_broker.security.scram_server import CredentialShape, ProvenUser, Refused, ScramServer
 from tests.rules import proves
 from tests.unit.security.test_scram import SHA_256, UNKNOWN_USER_SECRET, Users
 
@@ -31,7 +31,7 @@ def client(
     return ScramClient(mechanism, name, Secret(secret), "client" * 4, kind=kind)
 
 
-def judged(side: ScramClient, broker: ScramServer) -> Accepted | Refused:
+def judged(side: ScramClient, broker: ScramServer) -> ProvenUser | Refused:
     return broker.final(side.answer(broker.first(side.first_message())))
 
 
@@ -39,7 +39,7 @@ def judged(side: ScramClient, broker: ScramServer) -> Accepted | Refused:
 def test_a_token_proves_itself(mechanism: ScramMechanism) -> None:
     side, broker = client(mechanism=mechanism), server(mechanism)
     outcome = judged(side, broker)
-    assert isinstance(outcome, Accepted)
+    assert isinstance(outcome, ProvenUser)
     assert (outcome.name, outcome.is_token) == ("0f1e", True)
     side.check(outcome.answer)
 
@@ -51,7 +51,7 @@ def test_the_first_message_is_kafkas() -> None:
 def test_a_password_is_shown_as_before() -> None:
     side = client("alice", "pencil", kind=LoginKind.PASSWORD)
     outcome = judged(side, server())
-    assert isinstance(outcome, Accepted)
+    assert isinstance(outcome, ProvenUser)
     assert (outcome.name, outcome.is_token) == ("alice", False)
 
 
@@ -91,7 +91,7 @@ def test_a_name_is_not_told_by_asking_for_it_in_both_ways(name: str) -> None:
 
 
 def test_an_unknown_token_has_what_tokens_have_whatever_users_have() -> None:
-    side = ScramServer(SHA_256, USERS, "server" * 4, UNKNOWN_USER_SECRET, TOKENS, (Shape(5_000, 16),))
+    side = ScramServer(SHA_256, USERS, "server" * 4, UNKNOWN_USER_SECRET, TOKENS, (CredentialShape(5_000, 16),))
     told = side.first(client("0000").first_message()).decode()
     assert told.endswith(f",i={DEFAULT_ITERATIONS}")
     assert side.tried == "delegation-token:0000"

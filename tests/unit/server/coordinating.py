@@ -21,7 +21,7 @@ from minilog.net.coordinators_of import (
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
-from minilog_broker.coordinators.groups.presences import MemberSettings
+from minilog_broker.coordinators.groups.presences import GroupSettings
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
@@ -38,7 +38,7 @@ from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.reader_threads import ReaderThreads
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.shells.coordinator_loading import Loader
-from minilog_broker.server.shells.coordinator_shell import Surroundings
+from minilog_broker.server.shells.coordinator_shell import CoordinatorSurroundings
 from minilog_broker.server.shells.coordinators import Coordinators
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.server.system_runtime import SYSTEM_BROKER_RUNTIME
@@ -88,7 +88,7 @@ class CoordinatingBroker:
         )
         self.level = ClusterLevel(SUPPORTED_LEVELS)
         self.internal_topics = InternalTopics(self._create, ClusterLevel(SUPPORTED_LEVELS))
-        around = Surroundings(
+        around = CoordinatorSurroundings(
             replicas,
             Loader(self._disk, lambda key: self.logs.logs[key]),
             calls,
@@ -103,7 +103,7 @@ class CoordinatingBroker:
             self.internal_topics,
             self.level,
             TransactionSettings(),
-            MemberSettings(),
+            GroupSettings(),
             around,
         )
         manager.set_broker_epoch(BROKER_EPOCH, now_ms())

@@ -8,16 +8,18 @@ from minilog.errors import BrokerNotAvailable, LeaderNotAvailable, MinilogError,
 from minilog.partition_key import PartitionKey
 from minilog.v1 import peer_pb2
 from minilog_broker.replication.replica_effects import StableOffsetMoved
-from minilog_broker.replication.stable_offsets import Known
+from minilog_broker.replication.stable_offsets import KnownPartition
 from minilog_broker.server.services.stable_offset_answers import StableOffsetAnswers
 from tests.unit.replication.broker import TOPIC_ID
 from tests.unit.replication.cluster import ReplicaCluster
 
-NOTHING = Known()
+NOTHING = KnownPartition()
 PARTITIONS = [PartitionKey(TOPIC_ID, number) for number in range(12)]
 
 
-def request_of(*questions: tuple[PartitionKey, Known], max_wait_ms: int = 2_000) -> peer_pb2.AwaitStableOffsetsRequest:
+def request_of(
+    *questions: tuple[PartitionKey, KnownPartition], max_wait_ms: int = 2_000
+) -> peer_pb2.AwaitStableOffsetsRequest:
     request = peer_pb2.AwaitStableOffsetsRequest(broker_id=9, max_wait_ms=max_wait_ms)
     for key, known in questions:
         request.partitions.add(partition_id=key.to_wire(), **known._asdict())
@@ -78,12 +80,12 @@ class LeadersOfCores:
             self.cluster.produce(to, key=PARTITIONS[number])
         self.settle()
 
-    def known(self, number: int, *, at: int = 1) -> Known:
+    def known(self, number: int, *, at: int = 1) -> KnownPartition:
         """What a coordinator knows that has heard all."""
         leader = self.cluster[at].leader(PARTITIONS[number])
         assert leader is not None
         ends = leader.ends()
-        return Known(leader.leader_epoch, ends.last_stable_offset, ends.log_start_offset)
+        return KnownPartition(leader.leader_epoch, ends.last_stable_offset, ends.log_start_offset)
 
     def move(self, number: int, leader_id: int, *, replayed: bool = True) -> None:
         """Another broker leads a partition. `replayed`: the asker's image has it."""

@@ -32,7 +32,7 @@ from minilog_broker.server.access.attempts import (
 from minilog_broker.server.access.caller import NO_RULES, Caller
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.scram_exchange import ScramUsers
-from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.access.sessions import LoginSessions
 from minilog_broker.server.ingress.rules.client_gate import ClientGate
 from minilog_broker.server.ingress.rules.gate import PeerGate
 from minilog_broker.server.services.authentication_service import AuthenticationService
@@ -123,7 +123,7 @@ class TestFailedLogins:
         users = ScramUsers(image, "", lambda: 0)
 
         async def scenario() -> None:
-            service = AuthenticationService(users.begin, Sessions(bytes), 1.0, told.append, rules_of_now())
+            service = AuthenticationService(users.begin, LoginSessions(bytes), 1.0, told.append, rules_of_now())
             stream: Any = login
             await service.Authenticate(login.messages(), stream)
 
@@ -214,7 +214,7 @@ class TestCallersThatRemember:
 
 class TestSessions:
     def test_ended_sessions_are_forgotten_as_a_whole(self) -> None:
-        sessions = Sessions(lambda size: str(time.perf_counter_ns()).rjust(size).encode())
+        sessions = LoginSessions(lambda size: str(time.perf_counter_ns()).rjust(size).encode())
         for _ in range(1000):
             sessions.begin(ALICE, "10.0.0.1", 0.0, 3_600_000)
             sessions.end_all_of(lambda principal: True)
@@ -375,7 +375,7 @@ class TestSlowLogins:
         users = ScramUsers(MetadataImage(), "", lambda: 0)
 
         async def scenario() -> None:
-            service = AuthenticationService(users.begin, Sessions(bytes), 1.0, audited.append, rules_of_now())
+            service = AuthenticationService(users.begin, LoginSessions(bytes), 1.0, audited.append, rules_of_now())
             for _ in range(places_held):
                 await service._attempts.begin(HOST)
             given: Any = stream

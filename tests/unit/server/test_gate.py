@@ -20,7 +20,7 @@ from minilog_broker.security.principal import ANONYMOUS, BROKER, USER, Principal
 from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.policy import Policy
-from minilog_broker.server.access.sessions import MOST_OF_ONE_USER, MOST_SESSIONS, SESSION_BYTES, Sessions
+from minilog_broker.server.access.sessions import MOST_OF_ONE_USER, MOST_SESSIONS, SESSION_BYTES, LoginSessions
 from minilog_broker.server.broker_options import BrokerOptions, VoterAddress
 from minilog_broker.server.config_layers import load_config
 from minilog_broker.server.ingress.broker_access import BrokerAccess
@@ -82,9 +82,9 @@ def allows(operation: Operation, name: str = "flights", permission: Permission =
     return AccessRule("User:alice", "*", operation, ResourceKind.TOPIC, name, Pattern.LITERAL, permission)
 
 
-def numbered() -> Sessions:
+def numbered() -> LoginSessions:
     numbers = iter(range(1_000_000))
-    return Sessions(lambda count: next(numbers).to_bytes(count, "big"))
+    return LoginSessions(lambda count: next(numbers).to_bytes(count, "big"))
 
 
 async def waits() -> None:

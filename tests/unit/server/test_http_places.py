@@ -8,25 +8,25 @@ from typing import Any
 import pytest
 
 from minilog_broker.server.http.listener import MAX_HEAD_BYTES, HttpListener
-from minilog_broker.server.http.places import MOST_SERVED, MOST_WAITING, PROBE_PLACES, Places
+from minilog_broker.server.http.places import MOST_SERVED, MOST_WAITING, PROBE_PLACES, ConnectionPlaces
 
 
 class TestPlaces:
     def test_the_oldest_that_has_asked_for_nothing_is_closed_for_a_new_one(self) -> None:
         """Once: 40 half-sent requests kept /livez dead for as long as they were sent anew."""
-        places = Places[int]()
+        places = ConnectionPlaces[int]()
         closed = [places.come(number) for number in range(MOST_WAITING + 3)]
         assert closed == [None] * MOST_WAITING + [0, 1, 2]
         assert places.asks(MOST_WAITING + 2, "/livez")
 
     def test_who_has_asked_is_not_closed_for_others(self) -> None:
-        places = Places[int]()
+        places = ConnectionPlaces[int]()
         places.come(0)
         assert places.asks(0, "/metrics")
         assert 0 not in [places.come(number) for number in range(1, 200)]
 
     def test_places_are_kept_for_probes(self) -> None:
-        places = Places[int]()
+        places = ConnectionPlaces[int]()
         assert all(places.asks(number, "/metrics") for number in range(MOST_SERVED))
         assert not places.asks(100, "/metrics")
         assert all(places.asks(200 + number, "/livez") for number in range(PROBE_PLACES - 1))
@@ -37,7 +37,7 @@ class TestPlaces:
         assert places.asks(303, "/livez")
 
     def test_who_is_gone_counts_no_more(self) -> None:
-        places = Places[int]()
+        places = ConnectionPlaces[int]()
         for number in range(MOST_WAITING):
             places.come(number)
         places.gone(3)

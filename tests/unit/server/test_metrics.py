@@ -25,7 +25,7 @@ from minilog_broker.server.metrics.names import MAX_TOPICS, MetricType
 from minilog_broker.server.metrics.observations import Observations
 from minilog_broker.server.metrics.queue_records import QueueRecords
 from minilog_broker.server.runtime.logging import configure_logging, escaped
-from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
+from minilog_broker.server.runtime.observer import UNOBSERVED, BrokerObserver
 
 KEY = PartitionKey(b"t" * 16, 0)
 
@@ -109,7 +109,7 @@ def test_the_isr_and_elections_are_counted_where_this_broker_leads() -> None:
 def test_every_observer_does_the_same_things() -> None:
     """What shells call is there in both, and where nobody listens it does nothing."""
     for observer in (UNOBSERVED, Observations(1)):
-        told: Observer = observer
+        told: BrokerObserver = observer
         told.call("Fetch").took(0.1)
         told.appended(1, 1)
         told.synced(0.1)

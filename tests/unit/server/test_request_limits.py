@@ -19,7 +19,7 @@ from minilog.limits import (
 from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadata_pb2, typed_pb2
 from minilog_broker.server.ingress.rules.admission import methods
 from minilog_broker.server.ingress.rules.request_limits import MAX_REQUEST_BYTES, CountLimit, RequestLimits, limits_of
-from minilog_broker.server.ingress.rules.wire_fields import Shape, has_more_fields
+from minilog_broker.server.ingress.rules.wire_fields import MessageShape, has_more_fields
 from tests.rules import proves
 
 pytestmark = proves("SE.19")
@@ -104,7 +104,7 @@ def test_a_large_message_of_many_small_fields_is_refused_before_it_is_parsed(nam
 
 def test_empty_submessages_are_counted_on_every_level() -> None:
     empty_entry, partition_id_twice = b"\x22\x00", b"\x12\x00"
-    shape = Shape.of(data_pb2.ProduceRequest.DESCRIPTOR)
+    shape = MessageShape.of(data_pb2.ProduceRequest.DESCRIPTOR)
     assert has_more_fields(empty_entry * 1_001, shape, 1_000)
     assert not has_more_fields(empty_entry * 1_000, shape, 1_000)
     nested = b"\x22\xfe\x07" + partition_id_twice * 511
@@ -123,7 +123,7 @@ def nested_schema(depth: int, fields: int) -> typed_pb2.TopicSchema:
 
 def test_what_contains_itself_is_counted_at_every_depth() -> None:
     """Of a schema each level is a field, a struct and its field; each of the last ones has an id."""
-    shape = Shape.of(typed_pb2.TopicSchema.DESCRIPTOR)
+    shape = MessageShape.of(typed_pb2.TopicSchema.DESCRIPTOR)
     message = nested_schema(20, 100).SerializeToString()
     fields = 1 + 20 * 2 + 1 + 100 * 2
     assert has_more_fields(message, shape, fields - 1)

@@ -17,7 +17,7 @@ from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.rules_age import RulesAge
-from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.access.sessions import LoginSessions
 from minilog_broker.server.ingress.rules.arrival import arrival_of
 from minilog_broker.server.ingress.rules.client_gate import ClientGate
 from minilog_broker.server.metrics.broker_state import of_rules
@@ -168,7 +168,7 @@ def test_nobody_logs_in_by_what_was_known_before_the_cut() -> None:
         world = World()
         stream: Any = Stream(world.gate.admit(AUTHENTICATE, arrival_of(Call())))
         world.grow_old()
-        service = AuthenticationService(nobody, Sessions(nobody), 1_000.0, world.told.append, world.age)
+        service = AuthenticationService(nobody, LoginSessions(nobody), 1_000.0, world.told.append, world.age)
 
         async def requests() -> Any:
             yield authentication_pb2.AuthenticateRequest(mechanism="SCRAM-SHA-512")

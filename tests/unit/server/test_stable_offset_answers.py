@@ -8,7 +8,7 @@ import pytest
 
 from minilog.errors import InvalidArgument, error_from_wire
 from minilog.v1 import peer_pb2
-from minilog_broker.replication.stable_offsets import Known
+from minilog_broker.replication.stable_offsets import KnownPartition
 from minilog_broker.server.runtime.timer import now_ms
 from tests.rules import proves
 from tests.unit.replication.transacting import begin, commit
@@ -147,7 +147,7 @@ def test_a_partition_that_is_not_led_here_is_answered_with_its_error_at_once() -
 def test_a_request_that_names_a_partition_twice_is_refused() -> None:
     async def scenario() -> None:
         world = LeadersOfCores()
-        request = request_of((PARTITIONS[0], NOTHING), (PARTITIONS[0], Known(0, 0, 0)))
+        request = request_of((PARTITIONS[0], NOTHING), (PARTITIONS[0], KnownPartition(0, 0, 0)))
         error = error_from_wire((await world.answers[1].answer(request)).error)
         assert error is not None
         assert error.code == InvalidArgument.code

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from minilog.errors import BrokerNotAvailable, LeaderNotAvailable, MinilogError, NotLeaderOrFollower, UnknownServerError
-from minilog_broker.replication.stable_offsets import Known, Question, StableOffset
+from minilog_broker.replication.stable_offsets import KnownPartition, Question, StableOffset
 from minilog_broker.server.clients.stable_offsets import MAX_CALLS, StableOffsets
 from minilog_broker.server.runtime.timer import now_ms
 from tests.rules import proves
@@ -24,7 +24,7 @@ class Coordinators:
         self.news: list[tuple[int, StableOffset | MinilogError]] = []
         self.offsets = StableOffsets(world, asyncio.get_running_loop().create_task)
 
-    def ask(self, number: int, known: Known | None = None) -> Callable[[], None]:
+    def ask(self, number: int, known: KnownPartition | None = None) -> Callable[[], None]:
         """Ask for a partition, with all that can be known of it where nothing else is given."""
         known = self.world.known(number) if known is None else known
         return self.offsets.ask(Question(PARTITIONS[number], known), lambda news: self.news.append((number, news)))
@@ -166,7 +166,7 @@ def test_many_coordinators_that_know_otherwise_of_a_partition_are_all_answered()
         world.hangs.add(1)
         coordinators = Coordinators(world)
         for offset in range(2 * MAX_CALLS):
-            coordinators.ask(0, Known(0, 100 + offset, 0))
+            coordinators.ask(0, KnownPartition(0, 100 + offset, 0))
             await coordinators.rest()
         world.hangs.clear()
         await asyncio.sleep(5.0)

@@ -34,13 +34,13 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import Operation
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.authorizer import Authorizer
-from minilog_broker.security.delegation_token import DelegationToken
+from minilog_broker.security.delegation_token import IssuedToken
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.caller import Caller, Proof
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.scram_exchange import ScramUsers
-from minilog_broker.server.access.sessions import Session, Sessions
+from minilog_broker.server.access.sessions import LoginSession, LoginSessions
 from minilog_broker.server.ingress.rules.client_gate import ClientGate, SessionCaller
 from minilog_broker.server.services.security_service import SecurityService, answer_told
 from tests.rules import proves
@@ -51,7 +51,7 @@ pytestmark = proves("MD.29")
 MECHANISM = ScramMechanism.SCRAM_SHA_512
 HMAC = Secret(base64.b64encode(b"s" * 32).decode())
 CREDENTIAL = ScramCredential.derive(MECHANISM, HMAC, salt=b"s" * SALT_BYTES, iterations=DEFAULT_ITERATIONS)
-TOKEN = DelegationToken("0f1e", "User:alice", (), 0, 10_000, 60_000, {MECHANISM: CREDENTIAL})
+TOKEN = IssuedToken("0f1e", "User:alice", (), 0, 10_000, 60_000, {MECHANISM: CREDENTIAL})
 ALICE, HOST, PATH = Principal(USER, "alice"), "10.0.0.7", "/minilog.v1.SecurityService/CreateDelegationToken"
 
 
@@ -118,7 +118,7 @@ class TestWhatChanges:
 
     def test_their_sessions_end_and_no_others(self) -> None:
         names = iter((b"of the token", b"of another", b"by password"))
-        sessions = Sessions(lambda count: next(names))
+        sessions = LoginSessions(lambda count: next(names))
         for token_id in ("0f1e", "other", None):
             sessions.begin(ALICE, HOST, 0.0, 9.0, token_id)
         sessions.end_of_tokens({"0f1e"})
@@ -128,10 +128,10 @@ class TestWhatChanges:
 
     async def _streams(self) -> list[str]:
         policy = Policy(MetadataImage(), lambda: Authorizer((), ()), lambda event: None, Quotas())
-        gate = ClientGate(policy, Sessions(bytes), rules_of_now())
+        gate = ClientGate(policy, LoginSessions(bytes), rules_of_now())
 
         async def stream(token_id: str | None) -> str:
-            caller = SessionCaller(Session(ALICE, HOST, float("inf"), token_id), PATH, policy, "")
+            caller = SessionCaller(LoginSession(ALICE, HOST, float("inf"), token_id), PATH, policy, "")
             try:
                 with gate.stream(caller):
                     await asyncio.sleep(0.05)

@@ -9,7 +9,15 @@ import pytest
 
 from pyspark_minilog.options.limits import SizeMarks
 from pyspark_minilog.options.offsets import Partition, parse_offset_spec
-from pyspark_minilog.watching.behind import MOST_TOPICS, OTHER_TOPICS, Batch, Left, QueryBehind, TopicBehind, batch_of
+from pyspark_minilog.watching.behind import (
+    MOST_TOPICS,
+    OTHER_TOPICS,
+    BatchProgress,
+    Left,
+    QueryBehind,
+    TopicBehind,
+    batch_of,
+)
 from pyspark_minilog.watching.unread import Unread, left_over, unread_bytes
 from tests.rules import proves
 
@@ -56,7 +64,7 @@ def left_of(*sources: dict[str, Any]) -> dict[str, Left] | None:
 
 
 def test_a_batch_that_lags_is_behind_by_what_is_between_its_end_and_the_latest_offset() -> None:
-    assert batch_of(PROGRESS) == Batch(1, 0.972, 8, 7, {"t": Left(4, 312, 1795554868000)})
+    assert batch_of(PROGRESS) == BatchProgress(1, 0.972, 8, 7, {"t": Left(4, 312, 1795554868000)})
 
 
 def test_a_query_without_a_source_of_minilog_is_none_of_ours() -> None:

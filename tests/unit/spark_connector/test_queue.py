@@ -19,7 +19,7 @@ from pyspark_minilog.options.table import (
     parse_stream_options,
     parse_stream_sink_options,
 )
-from pyspark_minilog.queues.offset import LeasedRange, QueueLease, QueueOffset, gathered_parts, leased_ranges
+from pyspark_minilog.queues.offset import LeasedOffsets, QueueLease, QueueOffset, gathered_parts, leased_ranges
 from pyspark_minilog.queues.planned_batches import BatchState, forget_batch, note_batch, noted_batch
 from pyspark_minilog.queues.replay import Commitment, is_read_again
 from pyspark_minilog.queues.settlement import queue_batch
@@ -39,8 +39,8 @@ ATTEMPT = stream_attempt("query", 7, "run", b"attempt")
 BEGUN = Enlistment(ATTEMPT, 5, 0, 3, 60_000)
 
 
-def leased(partition: Partition, first: int, last: int) -> LeasedRange:
-    return LeasedRange(partition, first, last, delivery_count=1, leader_epoch=4)
+def leased(partition: Partition, first: int, last: int) -> LeasedOffsets:
+    return LeasedOffsets(partition, first, last, delivery_count=1, leader_epoch=4)
 
 
 OFFSET = QueueOffset(

@@ -13,7 +13,7 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import METADATA_KEY
-from minilog_broker.storage.check_findings import Report, Verdict
+from minilog_broker.storage.check_findings import CheckVerdict, Report
 from minilog_broker.storage.checkpoint import Checkpoint, write_checkpoint
 from minilog_broker.storage.data_directory import DataDirectory, look_into
 from minilog_broker.storage.directory_check import DirectoryCheck, segment_bytes
@@ -90,7 +90,7 @@ def flip(files: MemoryDisk, path: str, position: int) -> None:
     files.damage(path, position, bytes([content[position] ^ 4]))
 
 
-def found(report: Report) -> dict[str, Verdict]:
+def found(report: Report) -> dict[str, CheckVerdict]:
     return {each.path: each.verdict for each in report.findings}
 
 
@@ -108,21 +108,21 @@ def test_what_was_killed_is_sound() -> None:
 
 
 EACH_KIND = {
-    f"{DATA}/broker.json": Verdict.DAMAGED,
-    f"{DATA}/quorum-vote": Verdict.DAMAGED,
-    f"{DATA}/clean-stop": Verdict.CACHE,
-    f"{FIRST}.log": Verdict.DAMAGED,
-    f"{LAST}.log": Verdict.DAMAGED,
-    f"{FIRST}.index": Verdict.CACHE,
-    f"{FIRST}.timeindex": Verdict.CACHE,
-    f"{LAST}.index": Verdict.CACHE,
-    f"{DIRECTORY}/leader-epoch": Verdict.CACHE,
-    f"{DIRECTORY}/checkpoint": Verdict.DAMAGED,
-    f"{DIRECTORY}/manifest": Verdict.CACHE,
-    f"{DIRECTORY}/topic-id": Verdict.DAMAGED,
-    PRODUCERS: Verdict.CACHE,
-    f"{METADATA}/topic-id": Verdict.DAMAGED,
-    IMAGE: Verdict.DAMAGED,
+    f"{DATA}/broker.json": CheckVerdict.DAMAGED,
+    f"{DATA}/quorum-vote": CheckVerdict.DAMAGED,
+    f"{DATA}/clean-stop": CheckVerdict.CACHE,
+    f"{FIRST}.log": CheckVerdict.DAMAGED,
+    f"{LAST}.log": CheckVerdict.DAMAGED,
+    f"{FIRST}.index": CheckVerdict.CACHE,
+    f"{FIRST}.timeindex": CheckVerdict.CACHE,
+    f"{LAST}.index": CheckVerdict.CACHE,
+    f"{DIRECTORY}/leader-epoch": CheckVerdict.CACHE,
+    f"{DIRECTORY}/checkpoint": CheckVerdict.DAMAGED,
+    f"{DIRECTORY}/manifest": CheckVerdict.CACHE,
+    f"{DIRECTORY}/topic-id": CheckVerdict.DAMAGED,
+    PRODUCERS: CheckVerdict.CACHE,
+    f"{METADATA}/topic-id": CheckVerdict.DAMAGED,
+    IMAGE: CheckVerdict.DAMAGED,
 }
 
 
@@ -137,11 +137,11 @@ def test_one_bit_changed_is_found_and_named(files: MemoryDisk, path: str, positi
 
 @pytest.mark.parametrize(
     ("mark", "verdict"),
-    [("damaged", Verdict.DAMAGED), ("doubtful", Verdict.DOUBTFUL), ("torn-tail", Verdict.TORN_TAIL)],
+    [("damaged", CheckVerdict.DAMAGED), ("doubtful", CheckVerdict.DOUBTFUL), ("torn-tail", CheckVerdict.TORN_TAIL)],
 )
 @pytest.mark.parametrize("rotten", [False, True])
 def test_a_mark_counts_even_where_it_is_damaged_itself(
-    files: MemoryDisk, mark: str, verdict: Verdict, rotten: bool
+    files: MemoryDisk, mark: str, verdict: CheckVerdict, rotten: bool
 ) -> None:
     write_mark(files, DIRECTORY, mark, "so it was")
     if rotten:
@@ -157,10 +157,10 @@ def test_a_mark_counts_even_where_it_is_damaged_itself(
 def test_a_file_that_is_missing_is_found(files: MemoryDisk, path: str) -> None:
     files.lose(path)
     if path == f"{METADATA}/topic-id":
-        assert found(check(files)) == {path: Verdict.DAMAGED}
+        assert found(check(files)) == {path: CheckVerdict.DAMAGED}
     elif path.endswith(".log"):
         verdicts = found(check(files))
-        assert verdicts == {DIRECTORY: Verdict.DAMAGED}
+        assert verdicts == {DIRECTORY: CheckVerdict.DAMAGED}
     else:
         assert found(check(files)) == {path: EACH_KIND[path]}
 
@@ -168,7 +168,7 @@ def test_a_file_that_is_missing_is_found(files: MemoryDisk, path: str) -> None:
 def test_segments_behind_a_damaged_one_are_read_too(files: MemoryDisk) -> None:
     for path in (f"{FIRST}.log", f"{LAST}.log"):
         flip(files, path, 100)
-    assert found(check(files)) == {f"{FIRST}.log": Verdict.DAMAGED, f"{LAST}.log": Verdict.DAMAGED}
+    assert found(check(files)) == {f"{FIRST}.log": CheckVerdict.DAMAGED, f"{LAST}.log": CheckVerdict.DAMAGED}
 
 
 def test_whether_a_bad_tail_was_acknowledged_is_not_known() -> None:
@@ -176,7 +176,7 @@ def test_whether_a_bad_tail_was_acknowledged_is_not_known() -> None:
     stop(files, clean=False)
     files.damage(f"{LAST}.log", 13 * BATCH, batch(39)[:50])
     report = check(files)
-    assert (found(report), report.worst) == ({f"{LAST}.log": Verdict.TORN_TAIL}, Verdict.TORN_TAIL)
+    assert (found(report), report.worst) == ({f"{LAST}.log": CheckVerdict.TORN_TAIL}, CheckVerdict.TORN_TAIL)
     assert (
         "nothing here tells whether the 50 bytes are an unfinished write or acknowledged" in report.findings[0].remedy
     )
@@ -189,7 +189,7 @@ def test_one_bit_in_what_was_written_last_before_a_kill_is_not_called_unacknowle
     write_checkpoint(files, DIRECTORY, Checkpoint(0, 26, 26, flush_on_append=True, has_manifest=True))
     flip(files, f"{LAST}.log", 100)
     report = check(files)
-    assert (found(report), report.worst) == ({f"{LAST}.log": Verdict.TORN_TAIL}, Verdict.TORN_TAIL)
+    assert (found(report), report.worst) == ({f"{LAST}.log": CheckVerdict.TORN_TAIL}, CheckVerdict.TORN_TAIL)
     assert "never acknowledged" not in report.findings[0].remedy
     assert "copy the directory before" in report.findings[0].remedy
 
@@ -197,14 +197,14 @@ def test_one_bit_in_what_was_written_last_before_a_kill_is_not_called_unacknowle
 def test_what_was_not_synced_when_the_machine_went_down_is_doubtful(files: MemoryDisk) -> None:
     files.lose(f"{DATA}/clean-stop")
     write_checkpoint(files, DIRECTORY, Checkpoint(0, 39, 39, flush_on_append=False, boot_id="b-1", has_manifest=True))
-    assert found(check(files)) == {f"{DIRECTORY}/checkpoint": Verdict.DOUBTFUL}
+    assert found(check(files)) == {f"{DIRECTORY}/checkpoint": CheckVerdict.DOUBTFUL}
 
 
 def test_a_producer_snapshot_without_another_or_all_records_is_damage(files: MemoryDisk) -> None:
     write_checkpoint(files, DIRECTORY, Checkpoint(5, 39, 39, flush_on_append=True, has_manifest=True))
     flip(files, PRODUCERS, 20)
     verdicts = found(check(files))
-    assert verdicts[PRODUCERS] is Verdict.DAMAGED
+    assert verdicts[PRODUCERS] is CheckVerdict.DAMAGED
 
 
 @pytest.mark.parametrize("name", ["clean-stop", "quorum-vote", "flights-3/checkpoint", "flights-3/manifest"])
@@ -216,7 +216,7 @@ def test_a_file_with_its_checksum_that_says_something_else_is_found(files: Memor
 
 def test_a_disk_that_does_not_give_a_segment_is_damage(files: MemoryDisk) -> None:
     files.fail("pread", errno.EIO, f"{26:020d}.log")
-    assert found(check(files)) == {f"{LAST}.log": Verdict.DAMAGED}
+    assert found(check(files)) == {f"{LAST}.log": CheckVerdict.DAMAGED}
 
 
 @pytest.mark.parametrize("name", ["broker.json", "clean-stop", "quorum-vote", "flights-3/checkpoint"])
@@ -224,7 +224,7 @@ def test_a_file_that_may_not_be_read_was_not_checked(files: MemoryDisk, name: st
     stopped = look_into(files, DATA)
     files.fail("pread", errno.EACCES, name)
     report = DirectoryCheck(files, stopped, upper_layers(), settings=SETTINGS).run()
-    assert Verdict.NOT_CHECKED in found(report).values()
+    assert CheckVerdict.NOT_CHECKED in found(report).values()
 
 
 class TestRepairs:
@@ -275,13 +275,13 @@ class TestRefusals:
     def test_a_batch_of_a_later_version_was_not_checked(self, files: MemoryDisk) -> None:
         files.damage(f"{LAST}.log", 13 * BATCH, of_a_later_version(batch(39), *KEY))
         report = check(files)
-        assert (found(report), report.worst) == ({f"{LAST}.log": Verdict.NOT_CHECKED}, Verdict.NOT_CHECKED)
+        assert (found(report), report.worst) == ({f"{LAST}.log": CheckVerdict.NOT_CHECKED}, CheckVerdict.NOT_CHECKED)
         assert "later version" in report.findings[0].what
 
     def test_a_manifest_of_a_later_version_was_not_checked(self, files: MemoryDisk) -> None:
         content = b'{"segments": [{"base_offset": 0, "state": "elsewhere"}]}'
         write_durable_file(files, f"{DIRECTORY}/manifest", content)
-        assert found(check(files)) == {f"{DIRECTORY}/manifest": Verdict.NOT_CHECKED}
+        assert found(check(files)) == {f"{DIRECTORY}/manifest": CheckVerdict.NOT_CHECKED}
 
 
 def test_segments_that_were_written_anew_are_checked_by_their_names(files: MemoryDisk) -> None:
@@ -294,11 +294,11 @@ def test_segments_that_were_written_anew_are_checked_by_their_names(files: Memor
     new = f"{DIRECTORY}/{0:020d}.1"
     flip(files, f"{new}.index", 40)
     files.lose(f"{new}.timeindex")
-    assert found(check(files)) == {f"{new}.index": Verdict.CACHE, f"{new}.timeindex": Verdict.CACHE}
+    assert found(check(files)) == {f"{new}.index": CheckVerdict.CACHE, f"{new}.timeindex": CheckVerdict.CACHE}
     assert all(each.repaired for each in check(files, repair=True).findings)
     assert check(files).findings == ()
     flip(files, f"{new}.log", 80)
-    assert found(check(files)) == {f"{new}.log": Verdict.DAMAGED}
+    assert found(check(files)) == {f"{new}.log": CheckVerdict.DAMAGED}
 
 
 def test_what_an_unfinished_change_left_is_no_finding(files: MemoryDisk) -> None:

@@ -37,7 +37,7 @@ class Subscriber:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AssignorInput:
     """The input of an assignor: the members, the number of partitions of each topic, and the racks of the replicas."""
 
     members: Mapping[str, Subscriber]
@@ -45,7 +45,7 @@ class Wanted:
     racks: Racks = field(default_factory=lambda: MappingProxyType({}))
 
 
-def range_assignor(wanted: Wanted) -> Assignment:
+def range_assignor(wanted: AssignorInput) -> Assignment:
     """Cut each topic into consecutive pieces, one for each of its members in their order."""
     shares: dict[str, set[PartitionKey]] = {member: set() for member in wanted.members}
     for topic, count in sorted(wanted.partition_counts.items()):
@@ -61,7 +61,7 @@ def range_assignor(wanted: Wanted) -> Assignment:
     return _frozen(shares)
 
 
-def uniform_assignor(wanted: Wanted) -> Assignment:
+def uniform_assignor(wanted: AssignorInput) -> Assignment:
     """Spread all partitions evenly, within one, and move as few of them as that allows."""
     shares = _Shares(wanted)
     shares.keep()
@@ -75,7 +75,7 @@ def uniform_assignor(wanted: Wanted) -> Assignment:
 class _Shares:
     """The shares of all members while they are made."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: AssignorInput) -> None:
         self._members = wanted.members
         self._counts = wanted.partition_counts
         self._racks = wanted.racks
@@ -225,7 +225,7 @@ def _frozen(shares: Mapping[str, Iterable[PartitionKey]]) -> dict[str, frozenset
     return {member: frozenset(share) for member, share in shares.items()}
 
 
-ASSIGNORS: Mapping[str, Callable[[Wanted], Assignment]] = MappingProxyType(
+ASSIGNORS: Mapping[str, Callable[[AssignorInput], Assignment]] = MappingProxyType(
     {"uniform": uniform_assignor, "range": range_assignor}
 )
 """By the name that settings and members use."""

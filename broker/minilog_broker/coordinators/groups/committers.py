@@ -15,14 +15,14 @@ from minilog.errors import StaleMemberEpoch, UnknownMemberId
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.groups.offsets import GroupTable
-from minilog_broker.coordinators.groups.records import GroupKey, Held, Member, Part
+from minilog_broker.coordinators.groups.records import GroupKey, GroupPart, Held, Member
 
 
 def check_speaker(table: GroupTable, request: coordinator_pb2.CommitOffsetsRequest, principal: str) -> None:
     """Raises UnknownMemberId where the commit names a member of another principal."""
     if not request.HasField("member"):
         return
-    member = table.get(GroupKey(request.group_id, part=Part.MEMBER, member_id=request.member.member_id))
+    member = table.get(GroupKey(request.group_id, part=GroupPart.MEMBER, member_id=request.member.member_id))
     if isinstance(member, Member) and not member.is_of(principal):
         raise _unknown(request)
 
@@ -31,14 +31,14 @@ def check_committer(table: GroupTable, request: coordinator_pb2.CommitOffsetsReq
     """Raises UnknownMemberId, StaleMemberEpoch."""
     group = request.group_id
     if not request.HasField("member"):
-        if table.get(GroupKey(group, part=Part.GROUP)) is not None:
+        if table.get(GroupKey(group, part=GroupPart.GROUP)) is not None:
             raise UnknownMemberId(
                 f"group '{group}' has members, and only they commit: join it (group.protocol=consumer), wait until its "
                 f"members have left, or use another group. `minilog group describe {group}` shows them"
             )
         return
     member_id, epoch = request.member.member_id, request.member.member_epoch
-    held = table.get(GroupKey(group, part=Part.HELD, member_id=member_id))
+    held = table.get(GroupKey(group, part=GroupPart.HELD, member_id=member_id))
     if not isinstance(held, Held):
         raise _unknown(request)
     for new_offset in request.offsets:

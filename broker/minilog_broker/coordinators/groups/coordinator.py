@@ -33,15 +33,15 @@ from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.groups import offsets as rules
 from minilog_broker.coordinators.groups.committers import check_committer, check_speaker
 from minilog_broker.coordinators.groups.describing import described_members
-from minilog_broker.coordinators.groups.members import Members, Surroundings
-from minilog_broker.coordinators.groups.membership import Topics
-from minilog_broker.coordinators.groups.presences import MemberSettings, Speaker
+from minilog_broker.coordinators.groups.members import Members, MemberSurroundings
+from minilog_broker.coordinators.groups.membership import KnownTopics
+from minilog_broker.coordinators.groups.presences import GroupSettings, Speaker
 from minilog_broker.coordinators.groups.records import (
     GroupChange,
     GroupKey,
     GroupValue,
     Offset,
-    Pending,
+    PendingCommit,
     group_codec,
 )
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
@@ -66,14 +66,14 @@ class GroupCoordinator(PendingCoordinator[GroupKey, GroupValue, coordinator_pb2.
         name: str,
         log: OwnLog,
         knows_topic: rules.KnowsTopic,
-        topics: Topics,
+        topics: KnownTopics,
         allows_members: Callable[[], bool],
         allows_principals: Callable[[], bool],
-        settings: MemberSettings,
+        settings: GroupSettings,
     ) -> None:
         super().__init__(name, group_codec(), log)
         self._knows_topic = knows_topic
-        around = Surroundings(
+        around = MemberSurroundings(
             self._table,
             self._write,
             self._answer_member,
@@ -285,11 +285,11 @@ class GroupCoordinator(PendingCoordinator[GroupKey, GroupValue, coordinator_pb2.
             if key.partition is not None and isinstance(value, Offset)
         }
 
-    def _pending(self, group: str) -> dict[int, Pending]:
+    def _pending(self, group: str) -> dict[int, PendingCommit]:
         return {
             key.producer_id: value
             for key, value in self._table.owned(group)
-            if key.producer_id is not None and isinstance(value, Pending)
+            if key.producer_id is not None and isinstance(value, PendingCommit)
         }
 
     # -- the term
@@ -335,7 +335,7 @@ def _unstable(key: PartitionKey, group: str) -> coordinator_pb2.CommittedOffset:
     return answer
 
 
-def _pending_offsets(producer_id: int, pending: Pending) -> coordinator_pb2.PendingOffsets:
+def _pending_offsets(producer_id: int, pending: PendingCommit) -> coordinator_pb2.PendingOffsets:
     return coordinator_pb2.PendingOffsets(
         transactional_id=pending.transactional_id,
         producer_id=producer_id,

@@ -12,7 +12,7 @@ That record shows that this coordinator still led. If there is nothing else to d
 the set heartbeat interval shows it to all members (docs/spec/transactions.md § Members). A member counts its session
 from the sending of the last confirmed heartbeat. It stops reading two heartbeats before its coordinator could fence it.
 
-Each answer names the heartbeat interval. It is longer in a large group (MemberSettings.interval_of), so that the
+Each answer names the heartbeat interval. It is longer in a large group (GroupSettings.interval_of), so that the
 group's heartbeats do not take the coordinator's time. Nothing else waits longer for that: assignments are pushed, and
 confirmations come as often as in a small group.
 """
@@ -41,8 +41,8 @@ from minilog_broker.coordinators.coordinator_effects import Moment
 from minilog_broker.coordinators.groups import membership
 from minilog_broker.coordinators.groups.offsets import GroupTable
 from minilog_broker.coordinators.groups.presences import (
+    GroupSettings,
     Heartbeats,
-    MemberSettings,
     Presence,
     Presences,
     Speaker,
@@ -50,7 +50,7 @@ from minilog_broker.coordinators.groups.presences import (
     check_names,
     member_of,
 )
-from minilog_broker.coordinators.groups.records import GroupChange, GroupKey, Held, Member, Part
+from minilog_broker.coordinators.groups.records import GroupChange, GroupKey, GroupPart, Held, Member
 from minilog_broker.coordinators.table import Change
 from minilog_broker.replication.rules.own_delay import excused, own_delay_ms
 
@@ -60,7 +60,7 @@ _PROOF = Change(GroupKey(""), None)  # changes nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class MemberSurroundings:
     """What members need of their coordinator. `write` raises a MinilogError where it wrote nothing. `answer` goes to a
     stream. `allows_members`: whether the level of the cluster has them. `allows_principals`: whether
     it has principals of members. `coordinator_epoch`: of the term."""
@@ -68,7 +68,7 @@ class Surroundings:
     table: GroupTable
     write: Callable[[Sequence[GroupChange]], None]
     answer: Callable[[object, coordinator_pb2.MemberResponse], None]
-    topics: membership.Topics
+    topics: membership.KnownTopics
     allows_members: Callable[[], bool]
     allows_principals: Callable[[], bool]
     coordinator_epoch: Callable[[], int]
@@ -99,7 +99,7 @@ class _Volatile:
 class Members:
     """The members of all groups of one coordinator, from its first decision to the end of its term."""
 
-    def __init__(self, settings: MemberSettings, around: Surroundings) -> None:
+    def __init__(self, settings: GroupSettings, around: MemberSurroundings) -> None:
         self._settings = settings
         self._around = around
         self._table = around.table
@@ -153,7 +153,7 @@ class Members:
     def _open(self, stream: object, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment) -> Presence:
         """The first message of a stream."""
         group, member_id = request.group_id, request.member_id
-        former = self._table.get(GroupKey(group, part=Part.MEMBER, member_id=member_id))
+        former = self._table.get(GroupKey(group, part=GroupPart.MEMBER, member_id=member_id))
         if isinstance(former, Member) and not former.is_of(speaker.principal):
             raise _unknown(group, member_id)
         if request.member_epoch == 0:
@@ -266,7 +266,7 @@ class Members:
     def _resubscribe(
         self, presence: Presence, request: coordinator_pb2.MemberRequest, speaker: Speaker, now: Moment
     ) -> None:
-        before = self._table.get(GroupKey(presence.group, part=Part.MEMBER, member_id=presence.member_id))
+        before = self._table.get(GroupKey(presence.group, part=GroupPart.MEMBER, member_id=presence.member_id))
         member = self._member(request, speaker)
         presence.lacks_names = _lacks_names(request, member)
         if not isinstance(before, Member) or before == member:
@@ -274,7 +274,9 @@ class Members:
         self._check_assignor(member.assignor)
         if member.instance_id != before.instance_id:
             raise InvalidArgument(f"member '{presence.member_id}' has instance id '{before.instance_id}' for its life")
-        self._around.write([Change(GroupKey(presence.group, part=Part.MEMBER, member_id=presence.member_id), member)])
+        self._around.write(
+            [Change(GroupKey(presence.group, part=GroupPart.MEMBER, member_id=presence.member_id), member)]
+        )
         presence.rebalance_timeout_ms = member.rebalance_timeout_ms
         if asks_for(before) != asks_for(member):
             self._unsettle(presence.group, now, wants_target=True)
@@ -430,7 +432,7 @@ class Members:
         """These changes are committed, and all records below `high_watermark`."""
         to_answer = {id(presence): presence for presence in self._now.heartbeats.confirm(high_watermark)}
         for change in changes:
-            if change.key.part in (Part.MEMBER, Part.HELD):
+            if change.key.part in (GroupPart.MEMBER, GroupPart.HELD):
                 presence = self._presence(change.key.owner, change.key.member_id)
                 if presence is not None and self._send_change(presence, change, now):
                     to_answer.pop(id(presence), None)
@@ -448,7 +450,7 @@ class Members:
             case Member(is_away=True) if presence.stream is not None:
                 self._dismiss(presence, self._plain(presence, LEAVE_FOR_A_WHILE))
                 return True
-            case None if change.key.part is Part.MEMBER and presence.farewell is not None:
+            case None if change.key.part is GroupPart.MEMBER and presence.farewell is not None:
                 self._now.presences.remove(presence.group, presence.member_id)
                 self._dismiss(presence, presence.farewell)
                 if not self._now.presences:
@@ -529,7 +531,7 @@ def _lacks_names(request: coordinator_pb2.MemberRequest, member: Member) -> bool
 
 
 def _held_key(group: str, member_id: str) -> GroupKey:
-    return GroupKey(group, part=Part.HELD, member_id=member_id)
+    return GroupKey(group, part=GroupPart.HELD, member_id=member_id)
 
 
 def _unknown(group: str, member_id: str) -> UnknownMemberId:

@@ -21,16 +21,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from minilog.partition_key import PartitionKey
-from minilog_broker.coordinators.groups.assignors import ASSIGNORS, Subscriber, Wanted
+from minilog_broker.coordinators.groups.assignors import ASSIGNORS, AssignorInput, Subscriber
 from minilog_broker.coordinators.groups.records import (
     Given,
     GroupChange,
     GroupEpoch,
     GroupKey,
+    GroupPart,
     GroupValue,
     Held,
     Member,
-    Part,
     Target,
 )
 from minilog_broker.coordinators.table import Change
@@ -43,7 +43,7 @@ class KnownTopic(NamedTuple):
     partition_count: int
 
 
-class Topics(Protocol):
+class KnownTopics(Protocol):
     """The topics of the metadata image."""
 
     def find(self, name: str) -> KnownTopic | None: ...
@@ -86,20 +86,20 @@ class GroupView:
                 self.targets[key.member_id] = value
             case Held():
                 self.held[key.member_id] = value
-            case None if key.part is Part.GROUP:
+            case None if key.part is GroupPart.GROUP:
                 self.group = None
             case None:
-                by_part: dict[Part | None, dict[str, Any]] = {
-                    Part.MEMBER: self.members,
-                    Part.TARGET: self.targets,
-                    Part.HELD: self.held,
+                by_part: dict[GroupPart | None, dict[str, Any]] = {
+                    GroupPart.MEMBER: self.members,
+                    GroupPart.TARGET: self.targets,
+                    GroupPart.HELD: self.held,
                 }
                 by_part[key.part].pop(key.member_id, None)
 
-    def key(self, part: Part, member_id: str = "") -> GroupKey:
+    def key(self, part: GroupPart, member_id: str = "") -> GroupKey:
         return GroupKey(self.name, part=part, member_id=member_id)
 
-    def change(self, part: Part, member_id: str, value: GroupValue | None) -> GroupChange:
+    def change(self, part: GroupPart, member_id: str, value: GroupValue | None) -> GroupChange:
         return Change(self.key(part, member_id), value)
 
     def next_epoch(self) -> int:
@@ -119,9 +119,9 @@ class GroupView:
 
 def join(view: GroupView, member_id: str, member: Member) -> list[GroupChange]:
     """Add a member that holds nothing. A former member with this id holds nothing any more."""
-    changes = [view.change(Part.MEMBER, member_id, member)]
+    changes = [view.change(GroupPart.MEMBER, member_id, member)]
     if member_id in view.held:
-        changes.append(view.change(Part.HELD, member_id, Held(view.next_epoch())))
+        changes.append(view.change(GroupPart.HELD, member_id, Held(view.next_epoch())))
     return changes
 
 
@@ -131,9 +131,9 @@ def come_back(view: GroupView, away: str, member_id: str, member: Member) -> lis
     kept = view.held.get(away, Held())
     return [
         *([] if away == member_id else removal(view, away)),
-        view.change(Part.MEMBER, member_id, member),
-        view.change(Part.TARGET, member_id, view.targets.get(away, Target())),
-        view.change(Part.HELD, member_id, Held(epoch, dict.fromkeys(kept.assigned, Given(epoch)))),
+        view.change(GroupPart.MEMBER, member_id, member),
+        view.change(GroupPart.TARGET, member_id, view.targets.get(away, Target())),
+        view.change(GroupPart.HELD, member_id, Held(epoch, dict.fromkeys(kept.assigned, Given(epoch)))),
     ]
 
 
@@ -141,29 +141,29 @@ def go_away(view: GroupView, member_id: str) -> list[GroupChange]:
     """A static member leaves for a while. It holds nothing, and the group keeps its partitions for it."""
     held = view.held.get(member_id, Held())
     return [
-        view.change(Part.MEMBER, member_id, dataclasses.replace(view.members[member_id], is_away=True)),
-        view.change(Part.HELD, member_id, Held(view.next_epoch(), held.assigned)),
+        view.change(GroupPart.MEMBER, member_id, dataclasses.replace(view.members[member_id], is_away=True)),
+        view.change(GroupPart.HELD, member_id, Held(view.next_epoch(), held.assigned)),
     ]
 
 
 def removal(view: GroupView, member_id: str) -> list[GroupChange]:
     """A member left, or is fenced. The table keeps nothing of a group without members."""
-    changes = [view.change(part, member_id, None) for part in (Part.MEMBER, Part.TARGET, Part.HELD)]
+    changes = [view.change(part, member_id, None) for part in (GroupPart.MEMBER, GroupPart.TARGET, GroupPart.HELD)]
     if not view.members.keys() - {member_id}:
-        changes.append(view.change(Part.GROUP, "", None))
+        changes.append(view.change(GroupPart.GROUP, "", None))
     return changes
 
 
 # -- the target
 
 
-def seen_topics(view: GroupView, topics: Topics) -> dict[str, KnownTopic]:
+def seen_topics(view: GroupView, topics: KnownTopics) -> dict[str, KnownTopic]:
     """The existing topics that members subscribe to."""
     names = sorted({name for member in view.members.values() for name in member.topics})
     return {name: topic for name in names if (topic := topics.find(name)) is not None}
 
 
-def new_target(view: GroupView, topics: Topics, assignors: tuple[str, ...]) -> list[GroupChange]:
+def new_target(view: GroupView, topics: KnownTopics, assignors: tuple[str, ...]) -> list[GroupChange]:
     """What each member is to have, where that is something else than before. `assignors`: those of this broker, the
     first for members that ask for none."""
     if not view.members:
@@ -178,8 +178,8 @@ def new_target(view: GroupView, topics: Topics, assignors: tuple[str, ...]) -> l
     }
     if not targets and view.group is not None and view.group.assignor == name:
         return []
-    group = view.change(Part.GROUP, "", GroupEpoch(view.next_epoch(), name))
-    return [group, *(view.change(Part.TARGET, member_id, target) for member_id, target in sorted(targets.items()))]
+    group = view.change(GroupPart.GROUP, "", GroupEpoch(view.next_epoch(), name))
+    return [group, *(view.change(GroupPart.TARGET, member_id, target) for member_id, target in sorted(targets.items()))]
 
 
 def chosen_assignor(members: Mapping[str, Member], assignors: tuple[str, ...]) -> str:
@@ -189,14 +189,14 @@ def chosen_assignor(members: Mapping[str, Member], assignors: tuple[str, ...]) -
     return max(assignors, key=lambda name: (choices.count(name), -assignors.index(name)))
 
 
-def _wanted(view: GroupView, existing_topics: Mapping[str, KnownTopic], topics: Topics) -> Wanted:
+def _wanted(view: GroupView, existing_topics: Mapping[str, KnownTopic], topics: KnownTopics) -> AssignorInput:
     counts = {topic.topic_id: topic.partition_count for topic in existing_topics.values()}
     ids = {name: topic.topic_id for name, topic in existing_topics.items()}
     racks = {}
     if any(member.rack for member in view.members.values()):
         keys = (PartitionKey(topic_id, number) for topic_id, count in counts.items() for number in range(count))
         racks = {key: topics.racks(key) for key in keys}
-    return Wanted(
+    return AssignorInput(
         {
             member_id: Subscriber(
                 frozenset(ids[name] for name in member.topics if name in ids),
@@ -221,7 +221,7 @@ def carries_out(group: str, member_id: str, held: Held, member_epoch: int) -> li
     left = {key: given for key, given in held.revoking.items() if given.revoked_epoch > member_epoch}
     if len(left) == len(held.revoking):
         return []
-    key = GroupKey(group, part=Part.HELD, member_id=member_id)
+    key = GroupKey(group, part=GroupPart.HELD, member_id=member_id)
     return [Change(key, dataclasses.replace(held, revoking=left))]
 
 
@@ -239,7 +239,7 @@ def reconcile(view: GroupView) -> list[GroupChange]:
             continue
         now = _changed(held or Held(), kept, free, 0 if view.group is None else view.group.epoch, member)
         taken |= free
-        changes.append(view.change(Part.HELD, member_id, now))
+        changes.append(view.change(GroupPart.HELD, member_id, now))
     return changes
 
 

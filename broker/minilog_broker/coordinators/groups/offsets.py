@@ -29,7 +29,7 @@ from minilog_broker.coordinators.groups.records import (
     GroupKey,
     GroupValue,
     Offset,
-    Pending,
+    PendingCommit,
 )
 from minilog_broker.coordinators.sequences import check_marker, is_new
 from minilog_broker.coordinators.table import Change, Table
@@ -77,10 +77,10 @@ def _offsets(request: coordinator_pb2.CommitOffsetsRequest, position: int, wall_
     }
 
 
-def pending_of(table: GroupTable, producer_id: int, groups: Iterable[str]) -> dict[str, Pending]:
+def pending_of(table: GroupTable, producer_id: int, groups: Iterable[str]) -> dict[str, PendingCommit]:
     """What a producer has pending, by group."""
     values = {group: table.get(GroupKey(group, producer_id=producer_id)) for group in sorted(groups)}
-    return {group: value for group, value in values.items() if isinstance(value, Pending)}
+    return {group: value for group, value in values.items() if isinstance(value, PendingCommit)}
 
 
 def commit_in_transaction(
@@ -93,9 +93,9 @@ def commit_in_transaction(
         return []
     key = GroupKey(request.group_id, producer_id=transaction.producer_id)
     former = table.get(key)
-    offsets = dict(former.offsets) if isinstance(former, Pending) else {}
+    offsets = dict(former.offsets) if isinstance(former, PendingCommit) else {}
     offsets.update(_offsets(request, table.end_offset, wall_us))
-    return [Change(key, Pending(transaction.transactional_id, transaction.sequence, tuple(offsets.items())))]
+    return [Change(key, PendingCommit(transaction.transactional_id, transaction.sequence, tuple(offsets.items())))]
 
 
 def end_producers(

@@ -25,7 +25,7 @@ MAX_NAME_CHARACTERS = 255  # of an instance id, a rack, a client id
 
 
 @dataclass(frozen=True, slots=True)
-class MemberSettings:
+class GroupSettings:
     """Those of the broker's configuration. `assignors`: of them the first is for members that ask for none."""
 
     session_timeout_ms: int = 45_000

@@ -25,7 +25,7 @@ from minilog_broker.coordinators.record_kinds import RecordCodec, ValueKind
 from minilog_broker.coordinators.table import Change
 
 
-class Part(enum.Enum):
+class GroupPart(enum.Enum):
     """What of a group with members a key is of."""
 
     GROUP = "group"
@@ -40,7 +40,7 @@ class GroupKey(NamedTuple):
     owner: str
     partition: PartitionKey | None = None
     producer_id: int | None = None
-    part: Part | None = None
+    part: GroupPart | None = None
     member_id: str = ""
     """Of each part but GROUP."""
 
@@ -57,7 +57,7 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingCommit:
     """Offsets of a transaction that has not ended. `last_sequence`: of the producer's commits with this coordinator."""
 
     transactional_id: str
@@ -120,7 +120,7 @@ class Held:
         return self.assigned.get(key) or self.revoking.get(key)
 
 
-GroupValue: TypeAlias = Offset | Pending | GroupEpoch | Member | Target | Held
+GroupValue: TypeAlias = Offset | PendingCommit | GroupEpoch | Member | Target | Held
 GroupChange: TypeAlias = Change[GroupKey, GroupValue]
 
 
@@ -130,14 +130,14 @@ def _key_message(key: GroupKey) -> records_pb2.GroupLogKey:
         record.partition_id.CopyFrom(key.partition.to_wire())
     elif key.producer_id is not None:
         record.producer_id = key.producer_id
-    elif key.part is Part.GROUP:
+    elif key.part is GroupPart.GROUP:
         record.group = True
     elif key.part is not None:
         setattr(record, _FIELDS[key.part], key.member_id)
     return record
 
 
-_FIELDS = {Part.MEMBER: "member_id", Part.TARGET: "target_of", Part.HELD: "assignment_of"}
+_FIELDS = {GroupPart.MEMBER: "member_id", GroupPart.TARGET: "target_of", GroupPart.HELD: "assignment_of"}
 _PARTS = {name: part for part, name in _FIELDS.items()}
 
 
@@ -148,7 +148,7 @@ def _key(record: records_pb2.GroupLogKey) -> GroupKey:
         case "producer_id":
             return GroupKey(record.group_id, producer_id=record.producer_id)
         case "group":
-            return GroupKey(record.group_id, part=Part.GROUP)
+            return GroupKey(record.group_id, part=GroupPart.GROUP)
         case "member_id" | "target_of" | "assignment_of" as name:
             return GroupKey(record.group_id, part=_PARTS[name], member_id=getattr(record, name))
         case _:
@@ -169,7 +169,7 @@ def _offset(record: records_pb2.OffsetRecord) -> Offset:
     return Offset(record.offset, record.leader_epoch, record.metadata, record.committed_us, record.position)
 
 
-def _pending_record(value: Pending) -> records_pb2.PendingOffsetsRecord:
+def _pending_record(value: PendingCommit) -> records_pb2.PendingOffsetsRecord:
     return records_pb2.PendingOffsetsRecord(
         transactional_id=value.transactional_id,
         last_sequence=value.last_sequence,
@@ -180,9 +180,9 @@ def _pending_record(value: Pending) -> records_pb2.PendingOffsetsRecord:
     )
 
 
-def _pending(record: records_pb2.PendingOffsetsRecord) -> Pending:
+def _pending(record: records_pb2.PendingOffsetsRecord) -> PendingCommit:
     offsets = tuple((PartitionKey.of(pending.partition_id), _offset(pending.offset)) for pending in record.offsets)
-    return Pending(record.transactional_id, record.last_sequence, offsets)
+    return PendingCommit(record.transactional_id, record.last_sequence, offsets)
 
 
 def _group_record(value: GroupEpoch) -> records_pb2.GroupRecord:
@@ -254,7 +254,7 @@ def _held(record: records_pb2.AssignmentRecord) -> Held:
     return Held(record.member_epoch, _given(record.assigned), _given(record.revoking))
 
 
-def _of_part(part: Part) -> Callable[[GroupKey], bool]:
+def _of_part(part: GroupPart) -> Callable[[GroupKey], bool]:
     return lambda key: key.part is part
 
 
@@ -263,15 +263,15 @@ def group_codec() -> RecordCodec[GroupKey, GroupValue]:
     kinds: tuple[ValueKind[GroupKey], ...] = (
         ValueKind(Offset, lambda key: key.partition is not None, records_pb2.OffsetRecord, _offset_record, _offset),
         ValueKind(
-            Pending,
+            PendingCommit,
             lambda key: key.producer_id is not None,
             records_pb2.PendingOffsetsRecord,
             _pending_record,
             _pending,
         ),
-        ValueKind(GroupEpoch, _of_part(Part.GROUP), records_pb2.GroupRecord, _group_record, _group),
-        ValueKind(Member, _of_part(Part.MEMBER), records_pb2.MemberRecord, _member_record, _member),
-        ValueKind(Target, _of_part(Part.TARGET), records_pb2.TargetRecord, _target_record, _target),
-        ValueKind(Held, _of_part(Part.HELD), records_pb2.AssignmentRecord, _held_record, _held),
+        ValueKind(GroupEpoch, _of_part(GroupPart.GROUP), records_pb2.GroupRecord, _group_record, _group),
+        ValueKind(Member, _of_part(GroupPart.MEMBER), records_pb2.MemberRecord, _member_record, _member),
+        ValueKind(Target, _of_part(GroupPart.TARGET), records_pb2.TargetRecord, _target_record, _target),
+        ValueKind(Held, _of_part(GroupPart.HELD), records_pb2.AssignmentRecord, _held_record, _held),
     )
     return RecordCodec("groups", records_pb2.GroupLogKey, _key_message, _key, kinds)

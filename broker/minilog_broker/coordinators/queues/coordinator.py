@@ -30,7 +30,7 @@ from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.queues import partition_queue, redriving, settling
 from minilog_broker.coordinators.queues.circles import check_no_circle
 from minilog_broker.coordinators.queues.describing import RecordCounts, described_partition, listing
-from minilog_broker.coordinators.queues.leasing import MOST_LOOKED_AT, Leasing, Surroundings
+from minilog_broker.coordinators.queues.leasing import MOST_LOOKED_AT, LeaseSurroundings, Leasing
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 from minilog_broker.coordinators.queues.partition_queue import Death, Delivery, PartitionQueue
 from minilog_broker.coordinators.queues.pieces import QueueKey
@@ -66,7 +66,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         self._allows_queues = allows_queues
         self._view = QueueView(self._table, partition_count, find_topic)
         self._locks = Locks()
-        around = Surroundings(
+        around = LeaseSurroundings(
             self._view,
             self._locks,
             self._write,

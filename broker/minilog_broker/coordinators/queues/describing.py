@@ -15,7 +15,7 @@ from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 
 
-class Progress(NamedTuple):
+class QueueProgress(NamedTuple):
     """Of a queue in a partition: what is settled, and the end of what may be leased."""
 
     settled_to: int
@@ -36,7 +36,7 @@ class RecordCounts:
     dead: int = 0
     expired: int = 0
     redelivered: int = 0
-    progress: dict[QueueKey, Progress] = field(default_factory=dict)
+    progress: dict[QueueKey, QueueProgress] = field(default_factory=dict)
 
     def add(self, key: QueueKey, state: PartitionQueue, last_stable_offset: int | None) -> None:
         """Count a partition. `last_stable_offset`: as far as it is known."""
@@ -52,7 +52,7 @@ class RecordCounts:
                     self.dead_letters += part.count
         if last_stable_offset is not None:
             self.fresh += max(0, last_stable_offset - state.next_offset)
-            self.progress[key] = Progress(state.settled_to, last_stable_offset)
+            self.progress[key] = QueueProgress(state.settled_to, last_stable_offset)
 
 
 def listing(queue: str, tallies: Sequence[Tally]) -> queue_pb2.QueueListing:

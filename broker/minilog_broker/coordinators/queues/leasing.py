@@ -33,7 +33,7 @@ from minilog_broker.coordinators.queues.alone import Alone, Holder
 from minilog_broker.coordinators.queues.circles import check_no_circle
 from minilog_broker.coordinators.queues.holdings import Tally
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks, Owner
-from minilog_broker.coordinators.queues.partition_queue import PartitionQueue, Wanted
+from minilog_broker.coordinators.queues.partition_queue import LeaseRequest, PartitionQueue
 from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from minilog_broker.coordinators.queues.records import Queue, QueueChange
@@ -41,7 +41,7 @@ from minilog_broker.coordinators.queues.view import QueueView
 from minilog_broker.coordinators.queues.waiting import WaitingLease, WaitingLeases
 from minilog_broker.coordinators.queues.watches import Watches
 from minilog_broker.coordinators.table import Change
-from minilog_broker.replication.stable_offsets import Known, Question, StableOffset
+from minilog_broker.replication.stable_offsets import KnownPartition, Question, StableOffset
 
 UNBOUNDED = 1 << 63
 MOST_LOOKED_AT = 10_000  # ranges and partitions in one turn: some ten milliseconds
@@ -51,7 +51,7 @@ _DELAYED = (RangeState.READY, RangeState.DEAD)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LeaseSurroundings:
     """What leases need of their coordinator. `write` raises a MinilogError where it wrote nothing. Then the term may be
     over. `charging`: what is written meanwhile is for the call of this ticket. `answer`: a ticket, the queue that the
     answer rests on, the message. `next_lease_id`: of a principal, never used before in this log. `coordinator_epoch`:
@@ -68,7 +68,7 @@ class Surroundings:
     is_busy: Callable[[], bool]
 
 
-class Source(NamedTuple):
+class LeaseSource(NamedTuple):
     """A partition whose records may be leased, and what its leader has reported. `shares`: of its locks, one for each
     principal."""
 
@@ -93,13 +93,13 @@ class Grant(NamedTuple):
     is_alone: bool = False
     is_held_back: bool = False
     was_leased_before: bool = False
-    sources: Sequence[Source] = ()
+    sources: Sequence[LeaseSource] = ()
 
 
 class Leasing:
     """The leases of one coordinator's queues."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: LeaseSurroundings) -> None:
         self._around = around
         self._view = around.view
         self._watches = Watches()
@@ -234,7 +234,7 @@ class Leasing:
             most = min(most, self._room(call, state, settings.max_record_locks, shares))
             if most <= 0:
                 continue
-            wanted = Wanted(
+            wanted = LeaseRequest(
                 lease_id,
                 most,
                 settings.max_record_locks,
@@ -261,21 +261,21 @@ class Leasing:
         self._looked(call, seen, now, found=bool(grant.ranges))
         return grant
 
-    def _sources(self, call: WaitingLease) -> tuple[list[Source], int]:
+    def _sources(self, call: WaitingLease) -> tuple[list[LeaseSource], int]:
         """The next partitions of a call's search, as many as one turn may look at: those that are known, and the number
         of all."""
         queue, topics = call.request.queue, call.topics
         if call.turn is None:
             call.turn = self._turns[queue]
         shares = self._shares(call)
-        found: list[Source] = []
+        found: list[LeaseSource] = []
         seen, work = 0, 0
         left = self._view.partition_count(topics) - call.looked_at
         for key in islice(self._view.keys_from(queue, topics, call.turn + call.looked_at), max(0, left)):
             seen += 1
             state, stable = self._view.partition(key), self._watches.stable(key)
             if state is not None and stable is not None:
-                found.append(Source(key, state, stable, self._view.holdings.tally(key), shares))
+                found.append(LeaseSource(key, state, stable, self._view.holdings.tally(key), shares))
                 work += found[-1].cost
             if seen + work >= MOST_LOOKED_AT:
                 break
@@ -293,7 +293,7 @@ class Leasing:
         else:
             call.end_search()
 
-    def _due_alone(self, sources: Sequence[Source], limit: int, now: Moment) -> tuple[int, int | None]:
+    def _due_alone(self, sources: Sequence[LeaseSource], limit: int, now: Moment) -> tuple[int, int | None]:
         """The place of the first partition with a record that is leased alone, and its offset. None: there is none."""
         for place, (_, state, stable, tally, _) in enumerate(sources):
             end = stable.last_stable_offset
@@ -412,7 +412,7 @@ class Leasing:
             ]
         )
 
-    def _wait_for_delays(self, queue: str, sources: Sequence[Source], now: Moment) -> None:
+    def _wait_for_delays(self, queue: str, sources: Sequence[LeaseSource], now: Moment) -> None:
         """Note when the first record with a delay may be leased again."""
         waiting = (source.state.ranges for source in sources if source.tally.waiting_ranges)
         ready = (part for ranges in waiting for part in ranges if part.state in _DELAYED)
@@ -453,9 +453,9 @@ class Leasing:
             return
         state, stable = self._view.partition(key), self._watches.stable(key)
         epoch = -1 if state is None else state.leader_epoch
-        known = Known(epoch)
+        known = KnownPartition(epoch)
         if stable is not None:
-            known = Known(max(epoch, stable.leader_epoch), stable.last_stable_offset, stable.log_start_offset)
+            known = KnownPartition(max(epoch, stable.leader_epoch), stable.last_stable_offset, stable.log_start_offset)
         self._around.emit(AskStableOffset(number, key.owner, Question(key.partition, known)))
 
     def stable_offset(self, asked: AskStableOffset, answer: StableOffset | MinilogError, now: Moment) -> None:
@@ -474,7 +474,7 @@ class Leasing:
             return
         self.serve(key.owner, now)
 
-    def _reconcile(self, key: QueueKey, known: Known, stable: StableOffset) -> None:
+    def _reconcile(self, key: QueueKey, known: KnownPartition, stable: StableOffset) -> None:
         """Take what a leader reports. Where that cannot be written it counts for nothing."""
         assert key.partition is not None
         state = self._view.partition(key)

@@ -56,7 +56,7 @@ class PartitionQueue:
         return replace(self, ranges=tuple(joined(ranges)))
 
 
-class Wanted(NamedTuple):
+class LeaseRequest(NamedTuple):
     """What a lease may take: `max_records` of those below `end`, while the locks stay within `max_locks`.
     `takes_dead`: the worker carries dead records to the dead-letter topic. `limit`: deliveries before a record is dead.
     `taken`: records that the lease has from other partitions. `alone`: this record, and no other. `has_waiting`:
@@ -103,7 +103,7 @@ def due_alone(queue: PartitionQueue, end: int, limit: int, now_ms: float, activa
     return None
 
 
-def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: float) -> Leased:
+def lease(queue: PartitionQueue, wanted: LeaseRequest, now_ms: float, activated_ms: float) -> Leased:
     """First the records that were delivered before, in the order of their offsets, and then fresh ones (Q4: all of them
     below `wanted.end`). The more often a record was delivered, the smaller is its lease (shrinking.py)."""
     most = wanted.taken + wanted.max_records if wanted.alone is None else 1  # of the whole lease

@@ -39,7 +39,7 @@ _STOPS = (_GONE, _NO_ROOM, _NOT_BEGUN, _NOT_YET)
 
 
 @dataclass(slots=True)
-class Redriven:
+class RedriveDecision:
     """What a call does. `next_offset`: the place after it."""
 
     next_offset: int
@@ -95,7 +95,7 @@ def _is_being_carried(part: Range) -> bool:
 
 def redrive(
     view: QueueView, request: queue_pb2.RedriveRequest, log_start: Callable[[QueueKey], int | None]
-) -> Redriven:
+) -> RedriveDecision:
     """Redrive letters, up to the first whose record is gone, or has no room. `log_start` is None before the leader of a
     partition has reported it. Raises ResourceNotFound, UnknownTopicOrPartition, InvalidRecordState,
     UnstableOffsetCommit, CoordinatorLoadInProgress."""
@@ -126,7 +126,7 @@ def redrive(
             sources[at] = None if state is None or start is None else _Source(state, start, room)
         return sources[at]
 
-    done = Redriven(max(place.next_offset, request.next_offset))
+    done = RedriveDecision(max(place.next_offset, request.next_offset))
     for letter in request.letters:
         if letter.letter_offset < place.next_offset:
             done.outcomes.append(_DONE_BEFORE)

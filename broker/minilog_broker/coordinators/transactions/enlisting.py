@@ -76,7 +76,7 @@ class CommittedGeneration:
 
 
 @dataclass(frozen=True, slots=True)
-class Enlisted:
+class AcceptedEnlistment:
     """`changes` are the decision; all that was open and is none of this attempt is aborted by it."""
 
     transaction: TransactionMetadata
@@ -89,7 +89,7 @@ def enlist(
     producer_id: int,
     settings: TransactionSettings,
     wall_us: int,
-) -> Enlisted | CommittedGeneration:
+) -> AcceptedEnlistment | CommittedGeneration:
     """Decide an Enlist. Raises the errors of the module's table, and InvalidArgument for a malformed request."""
     _check_ids(request)
     timeout_ms = _timeout_ms(request, settings)
@@ -120,7 +120,7 @@ def enlist(
     task = request.task if request.HasField("task") else None
     producer = TransactionProducer(generation, transaction.attempt_id, task)
     changes.append(Change(TransactionKey(transactional_id, producer_id), producer))
-    return Enlisted(transaction, tuple(changes))
+    return AcceptedEnlistment(transaction, tuple(changes))
 
 
 def _generation(request: coordinator_pb2.EnlistRequest, former: TransactionMetadata | None) -> int:

@@ -27,7 +27,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.follower.partition import FollowerPartition
-from minilog_broker.replication.follower.throttle import Throttle
+from minilog_broker.replication.follower.throttle import ReplicationThrottle
 from minilog_broker.replication.replica_effects import CloseFetcherStream, FetcherStreamReady, OpenFetcherStream
 from minilog_broker.replication.rules.own_delay import excused
 
@@ -87,7 +87,7 @@ class ReplicaFetcher:
         self._positions: dict[PartitionKey, None] = {}
         self._progress: dict[PartitionKey, None] = {}
         self._forgotten: dict[PartitionKey, None] = {}
-        self._throttles: dict[PartitionKey, Throttle] = {}
+        self._throttles: dict[PartitionKey, ReplicationThrottle] = {}
         self._turns: dict[PartitionKey, int] = {}  # the remaining bytes of each throttled follower's turn
         self._held_back: set[PartitionKey] = set()
         self._first = True
@@ -132,7 +132,7 @@ class ReplicaFetcher:
 
     # -- throttled followers
 
-    def limit(self, key: PartitionKey, throttle: Throttle | None, now_ms: float) -> None:
+    def limit(self, key: PartitionKey, throttle: ReplicationThrottle | None, now_ms: float) -> None:
         """Limit the rate of a follower from now on. None: no limit."""
         if throttle is not None:
             under_way = key in self.followers and key not in self._throttles

@@ -11,7 +11,7 @@ _FULL_S = 0.2
 _TURN_S = 0.1  # fewer and larger turns cost less
 
 
-class Throttle:
+class ReplicationThrottle:
     """The bucket of bytes for all replicas with one rate. Times are milliseconds of the process's monotonic clock."""
 
     __slots__ = ("_available_bytes", "_since_ms", "rate_bytes_per_second")

@@ -55,7 +55,7 @@ from minilog_broker.replication.sessions.source import (
     Wait,
     readable_end,
 )
-from minilog_broker.replication.stable_offsets import Known, StableOffset, stable_offset
+from minilog_broker.replication.stable_offsets import KnownPartition, StableOffset, stable_offset
 from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.producer_state import ProducerState
@@ -331,7 +331,7 @@ class LeaderPartition:
 
     # -- stable offsets
 
-    def stable_offset(self, known: Known, now_ms: float) -> StableOffset | None:
+    def stable_offset(self, known: KnownPartition, now_ms: float) -> StableOffset | None:
         """The stable offset, if it is news for the asker (replication/stable_offsets.py). Raises LeaderNotAvailable, or
         NotLeaderOrFollower if the asker knows a later leader."""
         if known.leader_epoch > self.leader_epoch:

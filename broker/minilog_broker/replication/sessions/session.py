@@ -49,7 +49,7 @@ from minilog_broker.replication.replica_effects import ReadRun
 from minilog_broker.replication.rules.divergence import Diverged
 from minilog_broker.replication.rules.own_delay import excused
 from minilog_broker.replication.sessions.selected import Scanners, Selected
-from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Source, Wait
+from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, SessionSource, Wait
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.storage.compaction_point import NOT_COMPACTED
 
@@ -86,7 +86,7 @@ class SessionPartition:
 
     session: ServedSession
     key: PartitionKey
-    source: Source | None
+    source: SessionSource | None
     position: data_pb2.FetchPosition
     asked_ms: float  # when the position came
     state: SubscriptionState = SubscriptionState.WAITING
@@ -174,7 +174,7 @@ class ServedSession:
             self._ask_readers()
 
     def take_position(
-        self, key: PartitionKey, source: Source | None, position: data_pb2.FetchPosition, now_ms: float
+        self, key: PartitionKey, source: SessionSource | None, position: data_pb2.FetchPosition, now_ms: float
     ) -> SessionPartition:
         """Take a position, which replaces the partition's earlier one."""
         subscription = self.subscriptions.get(key)
@@ -210,7 +210,7 @@ class ServedSession:
 
     # -- from the source
 
-    def source_changed(self, subscription: SessionPartition, source: Source | None, now_ms: float) -> None:
+    def source_changed(self, subscription: SessionPartition, source: SessionSource | None, now_ms: float) -> None:
         """Take another source, of another leader epoch, or none. The verdict on the position is forgotten."""
         subscription.source = source
         position_epoch = subscription.position.leader_epoch
@@ -305,7 +305,7 @@ class ServedSession:
                 subscription.error = error
                 self._add_news(subscription, now_ms)
 
-    def _select(self, subscription: SessionPartition, source: Source) -> Refuse | None:
+    def _select(self, subscription: SessionPartition, source: SessionSource) -> Refuse | None:
         """Set the position's selection. Returns the refusal if the topic does not allow it."""
         subscription.selected, position = None, subscription.position
         try:
@@ -490,7 +490,7 @@ class ServedSession:
         elif subscription.next_offset < (log_start := source.ends().log_start_offset):
             self.stop(subscription, below_log_start(subscription.next_offset, log_start), now_ms)
 
-    def _send(self, subscription: SessionPartition, source: Source, batches: Buffer, now_ms: float) -> None:
+    def _send(self, subscription: SessionPartition, source: SessionSource, batches: Buffer, now_ms: float) -> None:
         """Put the part of a run that the position asks for into the next message."""
         try:
             sent, stored = batches, memoryview(batches)
@@ -563,7 +563,7 @@ def below_log_start(offset: int, log_start_offset: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}: start there or at the end")
 
 
-def _is_of_now(question: ReadRun, source: Source) -> bool:
+def _is_of_now(question: ReadRun, source: SessionSource) -> bool:
     """Whether the log still holds all records that it held at the time of the question."""
     return question.cuts == source.cuts and question.offset >= source.ends().log_start_offset
 

@@ -78,7 +78,7 @@ class Asker(Protocol):
         """When the position of a partition came."""
 
 
-class Source(Protocol):
+class SessionSource(Protocol):
     """The source that a session sends from, in one leader epoch: a leader of data or of the metadata log. For consumers
     also a follower (follower/reads.py)."""
 

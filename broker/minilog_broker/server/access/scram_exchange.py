@@ -23,9 +23,9 @@ from minilog.errors import AuthenticationFailed, InvalidConfig
 from minilog.security.scram import ScramCredential, ScramMechanism
 from minilog.security.scram_messages import ScramError
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.security.delegation_token import DelegationToken
+from minilog_broker.security.delegation_token import IssuedToken
 from minilog_broker.security.principal import USER, Principal
-from minilog_broker.security.scram_server import Accepted, FindCredential, ScramServer, Shape
+from minilog_broker.security.scram_server import CredentialShape, FindCredential, ProvenUser, ScramServer
 from minilog_broker.server.access.server_mechanism import ServerMechanism
 
 Credentials = Mapping[tuple[str, ScramMechanism], ScramCredential]
@@ -52,15 +52,15 @@ class ScramUsers:
             raise AuthenticationFailed(f"this broker does not take the mechanism {mechanism[:40]!a}")
         return _Exchange(ScramMechanism(mechanism), self, self._unknown_user_secret)
 
-    def shapes(self, mechanism: ScramMechanism) -> Sequence[Shape]:
+    def shapes(self, mechanism: ScramMechanism) -> Sequence[CredentialShape]:
         """The shapes of users' credentials, the most frequent first."""
         return self._shapes.get(mechanism, ())
 
-    def _shapes_of_all(self) -> dict[ScramMechanism, Sequence[Shape]]:
-        counted = {mechanism: Counter[Shape]() for mechanism in ScramMechanism}
+    def _shapes_of_all(self) -> dict[ScramMechanism, Sequence[CredentialShape]]:
+        counted = {mechanism: Counter[CredentialShape]() for mechanism in ScramMechanism}
         of_image = (credential for credentials in self._image.users.values() for credential in credentials.values())
         for credential in (*self._of_file.values(), *of_image):
-            counted[credential.mechanism][Shape.of(credential)] += 1
+            counted[credential.mechanism][CredentialShape.of(credential)] += 1
         return {
             mechanism: sorted(counts, key=lambda shape: (-counts[shape], shape))
             for mechanism, counts in counted.items()
@@ -75,7 +75,7 @@ class ScramUsers:
         token = self._image.tokens.get(token_id)
         return None if token is None or token.is_expired(self._wall_ms()) else token.credentials.get(mechanism)
 
-    def token(self, token_id: str) -> tuple[DelegationToken, float]:
+    def token(self, token_id: str) -> tuple[IssuedToken, float]:
         """A token that was found, and its remaining milliseconds. Raises KeyError."""
         token = self._image.tokens[token_id]
         return token, token.expiry_timestamp_ms - self._wall_ms()
@@ -143,7 +143,7 @@ class _Exchange:
             judged = self._server.final(content)
         except ScramError as error:
             raise AuthenticationFailed(str(error)) from None
-        if not isinstance(judged, Accepted):
+        if not isinstance(judged, ProvenUser):
             raise AuthenticationFailed(judged.reason)
         find = self._users.find_token if judged.is_token else self._users.find
         if find(self._mechanism, judged.name) != self._credential:

@@ -20,7 +20,7 @@ MOST_OF_ONE_USER = 2_000  # workers of a large Spark cluster; further ones end t
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LoginSession:
     """A session. It ends at a time of the monotonic clock."""
 
     principal: Principal
@@ -31,11 +31,11 @@ class Session:
 
 
 @dataclass(slots=True)
-class Sessions:
+class LoginSessions:
     """The sessions of one broker. `random_bytes`: a source of bytes that cannot be guessed."""
 
     random_bytes: Callable[[int], bytes]
-    _sessions: dict[bytes, Session] = field(default_factory=dict)
+    _sessions: dict[bytes, LoginSession] = field(default_factory=dict)
     _of_user: dict[Principal, OrderedDict[bytes, None]] = field(default_factory=dict)
     _ends: list[tuple[float, bytes]] = field(default_factory=list)
 
@@ -48,17 +48,17 @@ class Sessions:
         if len(own) >= MOST_OF_ONE_USER:
             self._end(next(iter(own)))
         name = self.random_bytes(SESSION_BYTES)
-        self._sessions[name] = Session(principal, host, now_ms + lifetime_ms, token_id)
+        self._sessions[name] = LoginSession(principal, host, now_ms + lifetime_ms, token_id)
         self._of_user.setdefault(principal, OrderedDict())[name] = None
         heapq.heappush(self._ends, (now_ms + lifetime_ms, name))
         return name
 
-    def find(self, name: bytes, host: str, now_ms: float) -> Session | None:
+    def find(self, name: bytes, host: str, now_ms: float) -> LoginSession | None:
         """The session of a name. None where there is none, it has ended, or it is of another host."""
         session = self._sessions.get(name)
         return session if session is not None and session.host == host and now_ms < session.ends_at_ms else None
 
-    def of_another_host(self, name: bytes, host: str) -> Session | None:
+    def of_another_host(self, name: bytes, host: str) -> LoginSession | None:
         """The session of a name, where it is of another host than this one."""
         session = self._sessions.get(name)
         return session if session is not None and session.host != host else None

@@ -11,7 +11,7 @@ from minilog_broker.server.metrics.broker_metrics import BrokerMetrics
 from minilog_broker.server.metrics.broker_parts import Parts
 from minilog_broker.server.metrics.broker_state import BrokerState
 from minilog_broker.server.metrics.observations import Observations
-from minilog_broker.server.runtime.observer import Observer
+from minilog_broker.server.runtime.observer import BrokerObserver
 
 
 class BrokerHttp:
@@ -20,7 +20,7 @@ class BrokerHttp:
     def __init__(
         self,
         address: tuple[str, int],
-        observer: Observer,
+        observer: BrokerObserver,
         look: Look,
         parts: Parts,
         console: Callable[[], ConsoleCondition],

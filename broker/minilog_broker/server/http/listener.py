@@ -25,7 +25,7 @@ from uvicorn.server import ServerState
 
 from minilog.addresses import address_text
 from minilog_broker.failure import CommandFailed
-from minilog_broker.server.http.places import MOST_SERVED, MOST_WAITING, Places
+from minilog_broker.server.http.places import MOST_SERVED, MOST_WAITING, ConnectionPlaces
 
 MAX_HEAD_BYTES = 8 << 10
 LIFE_S = 10.0  # Prometheus gives a scrape 10 s
@@ -88,7 +88,7 @@ class HttpListener:
             app, lifespan="off", ws="none", http="h11", log_config=None, h11_max_incomplete_event_size=MAX_HEAD_BYTES
         )
         self._config.load()
-        self._places = Places[_BoundedProtocol](self._limits.most_waiting, self._limits.most_served)
+        self._places = ConnectionPlaces[_BoundedProtocol](self._limits.most_waiting, self._limits.most_served)
         self._server: asyncio.Server | None = None
 
     def protocol(self) -> _BoundedProtocol:
@@ -136,7 +136,7 @@ class _BoundedProtocol(H11Protocol):
     """One connection."""
 
     def __init__(
-        self, config: Config, state: ServerState, places: Places[_BoundedProtocol], limits: ListenerLimits
+        self, config: Config, state: ServerState, places: ConnectionPlaces[_BoundedProtocol], limits: ListenerLimits
     ) -> None:
         super().__init__(config, state, {}, _loop=asyncio.get_running_loop())
         self._limits = limits

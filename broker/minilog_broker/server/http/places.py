@@ -18,7 +18,7 @@ PROBE_PATHS = frozenset({"/livez", "/readyz"})
 Connection = TypeVar("Connection")
 
 
-class Places(Generic[Connection]):
+class ConnectionPlaces(Generic[Connection]):
     """The places for connections of one HTTP listener: connections that wait, and connections that are served."""
 
     def __init__(self, most_waiting: int = MOST_WAITING, most_served: int = MOST_SERVED) -> None:

@@ -33,7 +33,7 @@ from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.server_mechanism import ServerMechanism
-from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.access.sessions import LoginSessions
 from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.client_listeners import ClientListener, file_settings
 from minilog_broker.server.config import BrokerConfig
@@ -83,7 +83,7 @@ class BrokerAccess:
         self._key_endpoint = _key_endpoint(config, self._audit)
         self._keys = self._key_endpoint or _key_file(config)
         is_sasl = any(listener.protocol is SecurityProtocol.SASL_SSL for listener in self._listeners)
-        self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
+        self._sessions = LoginSessions(secrets.token_bytes) if is_sasl else None
         self._rules = Authorizer(image.access_rules, self._super_users)
         self._policy = Policy(image, lambda: self._rules, self._audit, Quotas(), config.num_partitions)
         self._authenticating: AuthenticationService | None = None

@@ -37,7 +37,7 @@ class Exposition:
     content_type: str
 
 
-class Source(Protocol):
+class MetricsSource(Protocol):
     """The reader of a broker's state."""
 
     async def look(self, topics: Sequence[str]) -> Samples:
@@ -73,7 +73,7 @@ class _Scrape:
 class BrokerMetrics:
     """The metrics of one broker, as a scrape reads them. `source` reads the state."""
 
-    def __init__(self, observations: Observations, source: Source) -> None:
+    def __init__(self, observations: Observations, source: MetricsSource) -> None:
         self._observations = observations
         self._source = source
         self._one_at_a_time = asyncio.Lock()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from minilog_broker.server.disk.disk_thread import Disk
     from minilog_broker.server.disk.reader_threads import Readers
     from minilog_broker.server.ingress.rules.traffic import Flow
-    from minilog_broker.server.ingress.transport.connection_guard import Looked
+    from minilog_broker.server.ingress.transport.connection_guard import GuardedPort
     from minilog_broker.server.ingress.transport.connections import ConnectionLimits
     from minilog_broker.server.ingress.transport.server_credentials import ServerFiles
     from minilog_broker.server.runtime.descriptors import Descriptors
@@ -82,7 +82,7 @@ class BrokerRuntime(Runtime, Protocol):
     ) -> StreamPort:
         """A port of streams (StreamListener). Raises OSError where the port is taken."""
 
-    def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
+    def guard(self, ports: Sequence[tuple[GuardedPort, Flow]], limits: ConnectionLimits) -> Guard:
         """The guard that keeps the connections of one listener's ports within limits."""
 
     def set_log_level(self, name: str) -> None:

@@ -27,7 +27,7 @@ class CallObserver(Protocol):
         """Note a message that was handed to gRPC."""
 
 
-class Observer(Protocol):
+class BrokerObserver(Protocol):
     """The observer of one broker. All calls are on its event loop, but `synced`."""
 
     def call(self, kind: str) -> CallObserver:
@@ -90,4 +90,4 @@ class Unobserved:
 
 
 UNOBSERVED_CALL: CallObserver = _UnobservedCall()
-UNOBSERVED: Observer = Unobserved()
+UNOBSERVED: BrokerObserver = Unobserved()

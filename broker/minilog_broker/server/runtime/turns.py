@@ -3,7 +3,7 @@
 Costly work takes a turn before each piece. One piece runs per turn of the loop, in the order of the requests. Then
 everything else has the loop for the time that the piece took. So costly messages have at most half of the loop, however
 many there are, and nothing waits for longer than a piece. Work on many items looks at the clock between them
-(`Piece.is_over`), and takes another turn after its slice.
+(`WorkPiece.is_over`), and takes another turn after its slice.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ class Turns:
     def __init__(self) -> None:
         self._free = asyncio.Lock()
 
-    def piece(self) -> Piece:
+    def piece(self) -> WorkPiece:
         """The begin of work that may be short: it needs no turn before its first slice is over."""
-        return Piece(self)
+        return WorkPiece(self)
 
-    async def take(self) -> Piece:
+    async def take(self) -> WorkPiece:
         """Wait for a turn. The code up to the caller's next wait is the piece."""
         await self._free.acquire()
-        piece = Piece(self)
+        piece = WorkPiece(self)
         asyncio.get_running_loop().call_soon(self._piece_ended, piece)
         return piece
 
-    def _piece_ended(self, piece: Piece) -> None:
+    def _piece_ended(self, piece: WorkPiece) -> None:
         took_s = asyncio.get_running_loop().time() - piece.began_s
         asyncio.get_running_loop().call_later(took_s, self._free.release)
 
 
-class Piece:
+class WorkPiece:
     """One piece of work, from its turn on."""
 
     __slots__ = ("_turns", "began_s")
@@ -48,6 +48,6 @@ class Piece:
         """Whether the piece has had its slice."""
         return asyncio.get_running_loop().time() - self.began_s > SLICE_S
 
-    async def next(self) -> Piece:
+    async def next(self) -> WorkPiece:
         """Another turn, for the next piece of the same work."""
         return await self._turns.take()

@@ -23,7 +23,7 @@ from minilog_broker.security.principal import ANONYMOUS
 from minilog_broker.server.access.attempts import PLACES, Attempts, Place
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.server_mechanism import Begin, ServerMechanism
-from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.access.sessions import LoginSessions
 from minilog_broker.server.runtime.timer import now_ms
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
     def __init__(
         self,
         begin: Begin,
-        sessions: Sessions,
+        sessions: LoginSessions,
         lifetime_ms: float,
         audit: Audit,
         age: RulesAge,

@@ -26,7 +26,7 @@ from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.access.refusals import Refusals
 from minilog_broker.server.clients.streams import pump
-from minilog_broker.server.runtime.observer import CallObserver, Observer
+from minilog_broker.server.runtime.observer import BrokerObserver, CallObserver
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.access_checks import DataAccess
@@ -165,7 +165,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         replicas: ReplicationShell,
         settings: ReplicationSettings,
         image: MetadataImage,
-        observer: Observer,
+        observer: BrokerObserver,
         now_us: Callable[[], int | None],
     ) -> None:
         self._now_us = now_us

@@ -28,7 +28,7 @@ from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.running_config import RunningConfig
-from minilog_broker.server.runtime.turns import Piece, Turns
+from minilog_broker.server.runtime.turns import Turns, WorkPiece
 from minilog_broker.server.services.access_checks import TopicsAsked, check_may_write
 from minilog_broker.server.services.producer_ids import ProducerIds
 from minilog_broker.server.shells.quorum_shell import QuorumShell
@@ -115,7 +115,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
                     piece = await self._describe(topic, description, reported, piece)
         return answer
 
-    async def _begin(self, request: metadata_pb2.GetMetadataRequest) -> Piece:
+    async def _begin(self, request: metadata_pb2.GetMetadataRequest) -> WorkPiece:
         """The first turn of an answer. A large answer waits for its turn, for many clients may ask for one at the same
         time."""
         image = self._image
@@ -124,8 +124,8 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         return self._turns.piece()
 
     async def _describe(
-        self, topic: TopicImage, description: metadata_pb2.TopicMetadata, reported: Reported, piece: Piece
-    ) -> Piece:
+        self, topic: TopicImage, description: metadata_pb2.TopicMetadata, reported: Reported, piece: WorkPiece
+    ) -> WorkPiece:
         """Describe a topic as it is at its turn. A topic that was deleted meanwhile is described as missing."""
         description.name, description.topic_id, description.internal = topic.name, topic.topic_id, topic.internal
         description.configs.update(self._image.shown_config(topic.topic_id))

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from minilog.errors import InvalidArgument, MinilogError, wire_error
 from minilog.partition_key import PartitionKey
 from minilog.v1 import peer_pb2
-from minilog_broker.replication.stable_offsets import Known, Question
+from minilog_broker.replication.stable_offsets import KnownPartition, Question
 from minilog_broker.server.clients.partition_registrations import Leading
 from minilog_broker.server.runtime.timer import now_ms
 
@@ -51,7 +51,7 @@ class StableOffsetAnswers:
     async def answer(self, request: peer_pb2.AwaitStableOffsetsRequest) -> peer_pb2.AwaitStableOffsetsResponse:
         """The partitions with news. The call waits for the first one, for at most `max_wait_ms`."""
         questions = {
-            PartitionKey.of(entry.partition_id): Known(
+            PartitionKey.of(entry.partition_id): KnownPartition(
                 entry.leader_epoch, entry.last_stable_offset, entry.log_start_offset
             )
             for entry in request.partitions
@@ -66,7 +66,7 @@ class StableOffsetAnswers:
                     news = await self._later_news(questions)
         return peer_pb2.AwaitStableOffsetsResponse(partitions=news)
 
-    async def _later_news(self, questions: Mapping[PartitionKey, Known]) -> list[peer_pb2.StableOffset]:
+    async def _later_news(self, questions: Mapping[PartitionKey, KnownPartition]) -> list[peer_pb2.StableOffset]:
         with self._call_waits(questions) as call:
             while True:
                 await call.woken.wait()
@@ -91,7 +91,7 @@ class StableOffsetAnswers:
                     del self._waiting[key]
 
     def _news(
-        self, questions: Mapping[PartitionKey, Known], keys: Iterable[PartitionKey]
+        self, questions: Mapping[PartitionKey, KnownPartition], keys: Iterable[PartitionKey]
     ) -> list[peer_pb2.StableOffset]:
         answers = (self._answer_of(Question(key, questions[key])) for key in keys)
         return [answer for answer in answers if answer is not None]

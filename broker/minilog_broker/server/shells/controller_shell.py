@@ -29,7 +29,7 @@ from minilog_broker.server.broker_options import BrokerOptions
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.running_config import check_dynamic
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
-from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
+from minilog_broker.server.runtime.observer import UNOBSERVED, BrokerObserver
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.shells.quorum_shell import QuorumShell
@@ -95,7 +95,7 @@ class ControllerShell:
         options: BrokerOptions,
         turns: Turns,
         runtime: BrokerRuntime,
-        observer: Observer = UNOBSERVED,
+        observer: BrokerObserver = UNOBSERVED,
     ) -> None:
         self._options = options
         self._observer = observer

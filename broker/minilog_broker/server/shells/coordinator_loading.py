@@ -17,7 +17,7 @@ from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.batches import decode_run
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.server.disk.disk_thread import Disk
-from minilog_broker.server.shells.loading_order import Turns
+from minilog_broker.server.shells.loading_order import LoadingTurns
 from minilog_broker.storage.log import Log
 
 logger = structlog.get_logger()
@@ -34,7 +34,7 @@ class Loader:
     def __init__(self, disk: Disk, log_of: Callable[[PartitionKey], Log]) -> None:
         self._disk = disk
         self._log_of = log_of
-        self._turns = Turns()
+        self._turns = LoadingTurns()
 
     def want(self, key: PartitionKey) -> None:
         """Somebody asks for this coordinator: its log comes before those that nobody asks for."""

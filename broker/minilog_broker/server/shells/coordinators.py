@@ -20,7 +20,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.group_commit import OwnLog
-from minilog_broker.coordinators.groups.presences import MemberSettings
+from minilog_broker.coordinators.groups.presences import GroupSettings
 from minilog_broker.coordinators.kinds import GROUPS, QUEUES, TRANSACTIONS, CoordinatorKind, Core, CoreParts
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.levels import GROUP_MEMBERS_LEVEL, QUEUES_LEVEL, ClusterLevel
@@ -29,8 +29,8 @@ from minilog_broker.server.access.lease_owners import LeaseOwners
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.shells.coordinator_shell import (
     CoordinatorShell,
+    CoordinatorSurroundings,
     GroupShell,
-    Surroundings,
     TransactionShell,
 )
 from minilog_broker.server.shells.image_topics import ImageTopics
@@ -45,9 +45,9 @@ class CoordinatorsOf(Generic[Core, Shell]):
     def __init__(
         self,
         kind: CoordinatorKind[Core],
-        shell: Callable[[PartitionKey, Surroundings, Callable[[OwnLog], Core]], Shell],
+        shell: Callable[[PartitionKey, CoordinatorSurroundings, Callable[[OwnLog], Core]], Shell],
         parts: CoreParts,
-        around: Surroundings,
+        around: CoordinatorSurroundings,
     ) -> None:
         self._kind = kind
         self._shell = shell
@@ -98,8 +98,8 @@ class Coordinators:
         internal_topics: InternalTopics,
         level: ClusterLevel,
         settings: TransactionSettings,
-        member_settings: MemberSettings,
-        around: Surroundings,
+        member_settings: GroupSettings,
+        around: CoordinatorSurroundings,
     ) -> None:
         self._image = image
         self._internal_topics = internal_topics

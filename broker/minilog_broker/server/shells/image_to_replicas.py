@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from minilog.partition_key import PartitionKey
 from minilog_broker.controller.image import ImageChanges, MetadataImage
-from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
+from minilog_broker.server.runtime.observer import UNOBSERVED, BrokerObserver
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.shells.replication_shell import ReplicationShell
@@ -47,7 +47,7 @@ class ImageToReplicas:
         coordinators: HearsOfTopics,
         turns: Turns,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
-        observer: Observer = UNOBSERVED,
+        observer: BrokerObserver = UNOBSERVED,
     ) -> None:
         self._observer = observer
         self._image = image

@@ -23,7 +23,7 @@ class Load:
     turn: asyncio.Future[None] | None = None
 
 
-class Turns:
+class LoadingTurns:
     """The turns of one broker's coordinators."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ from minilog_broker.server.runtime.observer import UNOBSERVED
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.shells.quorum_link import QuorumLink
 from minilog_broker.server.shells.session_reads import SessionReads
-from minilog_broker.server.shells.session_streams import Sessions
+from minilog_broker.server.shells.session_streams import CoreSessions
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
@@ -135,7 +135,7 @@ class QuorumShell:
             self._next_request,
             channels,
         )
-        self._sessions = Sessions()
+        self._sessions = CoreSessions()
         self._reads = SessionReads(self._node, lambda read: self._log.log, self._readers, self._event, UNOBSERVED)
         self._timer = CoreTimer(self._node.next_tick_ms, self._tick)
         self._progress = asyncio.Event()

@@ -34,11 +34,11 @@ from minilog_broker.server.disk.disk_thread import LOGS_AT_ONCE, BoundedLane, Di
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory, log_settings
 from minilog_broker.server.disk.offset_lookups import LOOKED_UP_AT_ONCE, LookUp, is_looked_up, look_up_all
 from minilog_broker.server.disk.reader_threads import DiskRead, Readers, result_of
-from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
+from minilog_broker.server.runtime.observer import UNOBSERVED, BrokerObserver
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
-from minilog_broker.server.runtime.turns import Piece
+from minilog_broker.server.runtime.turns import WorkPiece
 from minilog_broker.server.shells.session_reads import SessionReads
-from minilog_broker.server.shells.session_streams import Sessions
+from minilog_broker.server.shells.session_streams import CoreSessions
 from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.errors import NO_SPACE
@@ -83,7 +83,7 @@ class ReplicationShell:
         reserve: Reserve,
         outside: Outside,
         readers: Readers,
-        observer: Observer = UNOBSERVED,
+        observer: BrokerObserver = UNOBSERVED,
     ) -> None:
         self.manager = manager
         self._looking_up = asyncio.Lock()
@@ -91,7 +91,7 @@ class ReplicationShell:
         self._reads = SessionReads(manager, lambda read: directory.logs.get(read.key), readers, self._event, observer)
         self._observer = observer
         self.offline: dict[PartitionKey, replica_effects.PartitionOffline] = {}
-        self.sessions = Sessions()
+        self.sessions = CoreSessions()
         self._outside = outside
         self._disk = disk
         self._lane = BoundedLane(disk, LOGS_AT_ONCE)
@@ -384,7 +384,7 @@ class ReplicationShell:
         return message
 
     async def list_offsets(
-        self, entries: Sequence[metadata_pb2.ListOffsetsEntry], piece: Piece
+        self, entries: Sequence[metadata_pb2.ListOffsetsEntry], piece: WorkPiece
     ) -> list[metadata_pb2.ListOffsetsResult]:
         """The results, each with the ends of one moment. A reader's thread looks up the values that need the files."""
         results, wanted = [], list[LookUp]()

@@ -62,7 +62,7 @@ class ScrubCalls(Protocol):
     def set_copy_aside(self, broker_id: int, request: peer_pb2.SetCopyAsideRequest) -> Awaitable[None]: ...
 
 
-class Pace:
+class ScrubPace:
     """Turns of reading. The next turn begins when the bytes of the former ones have had their time at the rate."""
 
     def __init__(self, bytes_per_second: int, monotonic_s: Callable[[], float]) -> None:
@@ -125,7 +125,7 @@ class Scrub:
         replicas: ReplicationShell,
         disk: Disk,
         calls: ScrubCalls,
-        pace: Pace,
+        pace: ScrubPace,
         chance: random.Random,
         monotonic_s: Callable[[], float],
         interval_s: float,

@@ -17,7 +17,7 @@ from minilog.errors import MinilogError
 from minilog.record_batch.header import Buffer
 from minilog_broker.replication.replica_effects import ReadRun
 from minilog_broker.server.disk.reader_threads import DiskRead, Readers
-from minilog_broker.server.runtime.observer import Observer
+from minilog_broker.server.runtime.observer import BrokerObserver
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.run_reads import read_run, read_run_now
@@ -47,7 +47,7 @@ class SessionReads:
         log_of: Callable[[ReadRun], Log | None],
         readers: Readers,
         event: Callable[[Callable[[], None]], None],
-        observer: Observer,
+        observer: BrokerObserver,
     ) -> None:
         self._core = core
         self._log_of = log_of

@@ -12,7 +12,7 @@ from minilog.v1 import peer_pb2
 from minilog_broker.server.clients.streams import pump
 
 
-class Sessions:
+class CoreSessions:
     """The open sessions of one core."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from types import TracebackType
 
-from minilog.aio.queue_shell import QueueShell
+from minilog.aio.queue_shell import QueueConsumerShell
 from minilog.config import parse_queue_config
 from minilog.errors import MinilogError
 from minilog.net.runtime import SYSTEM_RUNTIME
@@ -18,7 +18,7 @@ class QueueConsumerBase(Blocking):
     """The shell of a queue's worker, and its end."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._shell = QueueShell(parse_queue_config(config), SYSTEM_RUNTIME, time.monotonic)
+        self._shell = QueueConsumerShell(parse_queue_config(config), SYSTEM_RUNTIME, time.monotonic)
         self._loop = shared_loop()
         self._closed = False
 

@@ -14,7 +14,7 @@ from minilog_broker.security.principal import ANONYMOUS, EVERYBODY, USER, Princi
 from minilog_broker.server.access.caller import Caller, Proof, Rules
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.rules_age import RulesAge
-from minilog_broker.server.access.sessions import Session, Sessions
+from minilog_broker.server.access.sessions import LoginSession, LoginSessions
 from minilog_broker.server.access.table import ROWS, OfPeers, OpenToAll
 from minilog_broker.server.ingress.rules.arrival import Arrival
 from minilog_broker.server.runtime.timer import now_ms
@@ -34,7 +34,7 @@ class _Unknown:
 class _Stream:
     caller: Caller
     task: asyncio.Task[Any]
-    session: Session | None
+    session: LoginSession | None
     ended_by: MinilogError | None = None
 
     def end(self, error: MinilogError) -> None:
@@ -48,7 +48,7 @@ class ClientGate:
     """The gate of a listener of clients. `policy`: of the broker. Where `sessions` is None clients show certificates.
     `age`: the age of the rules. `listener`: the name of this one."""
 
-    def __init__(self, policy: Policy, sessions: Sessions | None, age: RulesAge, listener: str = "") -> None:
+    def __init__(self, policy: Policy, sessions: LoginSessions | None, age: RulesAge, listener: str = "") -> None:
         self._policy = policy
         self._sessions = sessions
         self._age = age
@@ -159,7 +159,7 @@ class ClientGate:
 class SessionCaller(Caller):
     """A caller with a session."""
 
-    def __init__(self, session: Session, path: str, rules: Rules, listener: str) -> None:
+    def __init__(self, session: LoginSession, path: str, rules: Rules, listener: str) -> None:
         proof = Proof.SESSION if session.token_id is None else Proof.DELEGATION_TOKEN
         super().__init__(session.principal, session.host, path, rules, listener, proof)
         self.session = session

@@ -27,7 +27,7 @@ from minilog.typed.schema.topic_schema import MAX_FIELDS
 from minilog_broker.coordinators.transactions.enlisting import MAX_PRODUCERS, MAX_REGISTRATIONS
 from minilog_broker.replication.leader.list_offsets import MAX_SIZES
 from minilog_broker.replication.leader.transaction_markers import MAX_MARKERS
-from minilog_broker.server.ingress.rules.wire_fields import Shape, has_more_fields
+from minilog_broker.server.ingress.rules.wire_fields import MessageShape, has_more_fields
 from minilog_broker.server.listener_texts import MOST_LISTENERS
 
 MAX_REQUEST_BYTES = 4 << 20  # without record batches: more than any request within its counts has
@@ -139,7 +139,7 @@ class RequestLimits:
     name: str
     kind: type[Message]
     max_fields: int
-    shape: Shape
+    shape: MessageShape
     counts: tuple[CountLimit, ...]
     least_count: int
     sums: tuple[CountLimit, ...]
@@ -183,7 +183,7 @@ def limits_of(method: MethodDescriptor) -> RequestLimits:
         name=method.name,
         kind=GetMessageClass(method.input_type),
         max_fields=_OTHER_FIELDS + sum(limit.most * per_item[limit.path] for limit in counts),
-        shape=Shape.of(method.input_type),
+        shape=MessageShape.of(method.input_type),
         counts=counts,
         least_count=min((limit.most for limit in counts), default=0),
         sums=tuple(_sums_in(method.input_type, ())),

@@ -19,18 +19,18 @@ _MAX_VARINT_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Shape:
+class MessageShape:
     """The fields of a message that are messages themselves."""
 
-    nested: dict[int, Shape] = field(default_factory=dict)
+    nested: dict[int, MessageShape] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, descriptor: Descriptor) -> Shape:
+    def of(cls, descriptor: Descriptor) -> MessageShape:
         """The shape of a message type. A message that contains itself (a schema, a condition) has a shape that does."""
         return cls._made_once(descriptor, {})
 
     @classmethod
-    def _made_once(cls, descriptor: Descriptor, shapes: dict[str, Shape]) -> Shape:
+    def _made_once(cls, descriptor: Descriptor, shapes: dict[str, MessageShape]) -> MessageShape:
         if (shape := shapes.get(descriptor.full_name)) is None:
             shape = shapes[descriptor.full_name] = cls()
             parts = {field.number: field.message_type for field in descriptor.fields if field.message_type}
@@ -38,7 +38,7 @@ class Shape:
         return shape
 
 
-def has_more_fields(message: Buffer, shape: Shape, most: int) -> bool:
+def has_more_fields(message: Buffer, shape: MessageShape, most: int) -> bool:
     """Whether `message` has more than `most` fields. False where it ends too early."""
     try:
         return _exceeds(message, shape.nested, most)
@@ -46,9 +46,9 @@ def has_more_fields(message: Buffer, shape: Shape, most: int) -> bool:
         return False
 
 
-def _exceeds(message: Buffer, nested: Mapping[int, Shape], most: int) -> bool:
+def _exceeds(message: Buffer, nested: Mapping[int, MessageShape], most: int) -> bool:
     position, end, count = 0, len(message), 0
-    outer: list[tuple[int, Mapping[int, Shape]]] = []
+    outer: list[tuple[int, Mapping[int, MessageShape]]] = []
     while True:
         while position >= end:
             if not outer:

@@ -35,7 +35,7 @@ DEAF_S = 5.0
 _STATM, _STATM_BYTES = "/proc/self/statm", 256
 
 
-class Looked(Protocol):
+class GuardedPort(Protocol):
     """The connections of one port."""
 
     def look(self, now_s: float) -> list[Connection]:
@@ -55,7 +55,7 @@ class ConnectionGuard:
 
     def __init__(
         self,
-        ports: Sequence[tuple[Looked, Flow]],
+        ports: Sequence[tuple[GuardedPort, Flow]],
         limits: ConnectionLimits,
         resident: Callable[[], int],
         cpu_s: Callable[[], float],
@@ -75,7 +75,9 @@ class ConnectionGuard:
 class _GuardedPort:
     """One of the ports, and the time of its last look."""
 
-    def __init__(self, connections: Looked, flow: Flow, limits: ConnectionLimits, cpu_s: Callable[[], float]) -> None:
+    def __init__(
+        self, connections: GuardedPort, flow: Flow, limits: ConnectionLimits, cpu_s: Callable[[], float]
+    ) -> None:
         self._connections = connections
         self._flow = flow
         self._limits = limits

@@ -24,7 +24,7 @@ from minilog_broker.server.ingress.rules.client_stream import PEER_SERVICES, Bro
 from minilog_broker.server.ingress.rules.gate import Gate, details_of, status_of
 from minilog_broker.server.ingress.rules.throttle import MAX_DELAY_S
 from minilog_broker.server.ingress.rules.traffic import Flow
-from minilog_broker.server.runtime.observer import Observer
+from minilog_broker.server.runtime.observer import BrokerObserver
 
 _OWN_SERVICES = "/minilog."  # not health, which watchers ask for each second
 
@@ -42,7 +42,7 @@ class CountedServer:
         flow: Flow,
         parser: Callable[[str], Parse],
         gate: Gate,
-        observer: Observer,
+        observer: BrokerObserver,
     ) -> None:
         self._gate = gate
         self._server = server

@@ -31,7 +31,7 @@ from minilog_broker.server.ingress.transport.stream_connections import StreamCon
 from minilog_broker.server.ingress.transport.stream_server import StreamServer
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime, StreamPort
 from minilog_broker.server.runtime.descriptors import Descriptors
-from minilog_broker.server.runtime.observer import Observer
+from minilog_broker.server.runtime.observer import BrokerObserver
 from minilog_broker.server.runtime.turns import Turns
 
 # Connections between two looks before the ports themselves refuse. The guard makes the better choice.
@@ -74,7 +74,7 @@ class PortParts:
     backlog_bytes: Callable[[], int]
     turns: Turns
     runtime: BrokerRuntime
-    observer: Observer
+    observer: BrokerObserver
     audit: Audit
 
     def shares(self, listeners: int) -> Shares:

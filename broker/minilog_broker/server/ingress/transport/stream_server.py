@@ -46,7 +46,7 @@ from minilog_broker.server.ingress.rules.arrival import Arrival, arrival_on
 from minilog_broker.server.ingress.rules.client_stream import PEER_SERVICES, BrokerStream, ClientStream, Parse
 from minilog_broker.server.ingress.rules.gate import Gate
 from minilog_broker.server.ingress.rules.traffic import Flow
-from minilog_broker.server.runtime.observer import Observer
+from minilog_broker.server.runtime.observer import BrokerObserver
 from minilog_broker.version import CLIENT_VERSION
 
 logger = structlog.get_logger()
@@ -67,7 +67,7 @@ class StreamServer:
         flow: Flow,
         parser: Callable[[str], Parse],
         gate: Gate,
-        observer: Observer,
+        observer: BrokerObserver,
         audit: Audit,
         *,
         most_connections: int,
