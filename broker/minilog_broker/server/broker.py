@@ -71,7 +71,7 @@ from minilog_broker.server.services.marker_service import MarkerService, answer_
 from minilog_broker.server.services.stable_offset_answers import StableOffsetAnswers
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.coordinator_loading import Loader
-from minilog_broker.server.shells.coordinator_shell import CoordinatorSurroundings
+from minilog_broker.server.shells.coordinator_shell import Surroundings
 from minilog_broker.server.shells.coordinators import Coordinators
 from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
 from minilog_broker.server.shells.leader_links import LeaderLinks
@@ -423,9 +423,7 @@ class Broker:
         config, quorum = self._config, self._stored.quorum
         loader = Loader(self._stored.disk, lambda key: self._stored.logs.logs[key])
         outside = (lambda event: self._parts.access.audit(event)), quorum.image.topic_name
-        around = CoordinatorSurroundings(
-            replicas, loader, calls, self._spawn, self._runtime.wall_us, stable_offsets.ask, *outside
-        )
+        around = Surroundings(replicas, loader, calls, self._spawn, self._runtime.wall_us, stable_offsets.ask, *outside)
         settings = TransactionSettings(config.transaction_timeout_ms, config.transaction_max_timeout_ms)
         return Coordinators(quorum.image, internal_topics, quorum.level, settings, member_settings(config), around)
 

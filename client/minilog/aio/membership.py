@@ -21,7 +21,6 @@ from minilog.consumer.core import ConsumerCore
 from minilog.errors import AuthenticationFailed, InvalidArgument, LeaderNotAvailable, MinilogError, error_from_wire
 from minilog.groups.callbacks import Callbacks, GroupStep
 from minilog.groups.member import (
-    Assigned,
     CloseStream,
     DoubtCoordinator,
     GroupChange,
@@ -30,6 +29,7 @@ from minilog.groups.member import (
     MemberEffect,
     MemberSettings,
     MemberState,
+    NewlyAssigned,
     OpenStream,
     Revoked,
     SendToCoordinator,
@@ -151,14 +151,14 @@ class GroupMembership:
             self._look()
             return None
         names = {topic.topic_id: topic.name for topic in self._cluster.cache.topics.values()}
-        if isinstance(change, Assigned):
+        if isinstance(change, NewlyAssigned):
             if not self._has_names(change):
                 self.has_news = False  # until metadata names their topics
                 return None
             self._names |= {key: TopicPartition(names[key.topic_id], key.partition) for key in change.partitions}
         partitions = sorted(self._names[key] for key in change.partitions if key in self._names)
         self._is_in_step = True
-        if isinstance(change, Assigned):
+        if isinstance(change, NewlyAssigned):
             self._core.read_more(partitions)
             self.member.assigned(change)
         return GroupStep(change, partitions)
@@ -166,7 +166,7 @@ class GroupMembership:
     def finish_step(self, step: GroupStep) -> None:
         """Note that the program's callback of this step has run."""
         self._is_in_step = False
-        if not isinstance(step.change, Assigned):
+        if not isinstance(step.change, NewlyAssigned):
             self._core.read_less(step.partitions)
             for key in step.change.partitions:
                 self._names.pop(key, None)
@@ -216,7 +216,7 @@ class GroupMembership:
     def _has_names(self, change: GroupChange) -> bool:
         """Whether metadata names the topics of a change."""
         topic_ids = {topic.topic_id for topic in self._cluster.cache.topics.values()}
-        return not isinstance(change, Assigned) or all(key.topic_id in topic_ids for key in change.partitions)
+        return not isinstance(change, NewlyAssigned) or all(key.topic_id in topic_ids for key in change.partitions)
 
     async def _run_forever(self) -> None:
         while True:

@@ -27,14 +27,7 @@ from minilog.consumer.consumer_effects import Effect, RefreshTopics
 from minilog.consumer.decode import Broken
 from minilog.consumer.handing import give_back
 from minilog.consumer.iterated import Iterated
-from minilog.consumer.partition import (
-    AssignedPartition,
-    ConsumerSession,
-    FetchedRun,
-    put_back,
-    raise_error,
-    take_in_turns,
-)
+from minilog.consumer.partition import Assigned, ConsumerSession, FetchedRun, put_back, raise_error, take_in_turns
 from minilog.consumer.replicas import ReplicaChoice
 from minilog.consumer.row_selection import RowReaders, RowSelection
 from minilog.consumer.sessions import FetchSessions
@@ -75,12 +68,12 @@ class ConsumerCore:
         self._cache = cache
         self.received_bytes: Counter[int] = Counter()
         """The bytes of batches, by the broker that sent them. Dropped batches count too."""
-        self._assigned: dict[TopicPartition, AssignedPartition] = {}
-        self._by_key: dict[PartitionKey, AssignedPartition] = {}  # those with the id of their topic
-        self._unsettled: dict[TopicPartition, AssignedPartition] = {}
+        self._assigned: dict[TopicPartition, Assigned] = {}
+        self._by_key: dict[PartitionKey, Assigned] = {}  # those with the id of their topic
+        self._unsettled: dict[TopicPartition, Assigned] = {}
         self.iterated = Iterated()
         self.steering = Steering(self._assigned, self.iterated, self._next_number, self._look_at)
-        self._with_runs: dict[TopicPartition, AssignedPartition] = {}  # and some that have none any more
+        self._with_runs: dict[TopicPartition, Assigned] = {}  # and some that have none any more
         self._topics_seen: object = None  # the cache's topics at the last look at all partitions
         self.subscription = Subscription()
         self._metadata_error: MinilogError | None = None  # of the last question for metadata, without an answer
@@ -154,13 +147,13 @@ class ConsumerCore:
             self._unsettled.pop(partition, None)
             self._with_runs.pop(partition, None)
 
-    def _look_at(self, assigned: AssignedPartition) -> None:
+    def _look_at(self, assigned: Assigned) -> None:
         """The next poll looks at this partition, since its state has changed."""
         self._unsettled[assigned.partition] = assigned
 
     def _add(self, partition: TopicPartition, reset: str) -> None:
         plain = TopicPartition(partition.topic, partition.partition, topic_id=partition.topic_id)
-        self._assigned[plain] = AssignedPartition(plain, partition.end_offset, self._next_number())
+        self._assigned[plain] = Assigned(plain, partition.end_offset, self._next_number())
         starting.begin(self._assigned[plain], partition.offset, reset, self._config)
         self._look_at(self._assigned[plain])
 
@@ -307,7 +300,7 @@ class ConsumerCore:
         """No broker answered. So a topic that the cache does not have does not count as missing."""
         self._metadata_error = error
 
-    def _look_again(self, assigned: AssignedPartition, now_ms: float) -> None:
+    def _look_again(self, assigned: Assigned, now_ms: float) -> None:
         """Note if the topic is deleted, or if the metadata for which the partition has paused has come."""
         if assigned.key is None:
             with contextlib.suppress(UnknownTopicId, UnknownTopicOrPartition):
@@ -383,7 +376,7 @@ class ConsumerCore:
 
     def _take_run(
         self,
-        assigned: AssignedPartition,
+        assigned: Assigned,
         key: PartitionKey,
         run: data_pb2.PartitionRun,
         batches: Buffer,
@@ -410,7 +403,7 @@ class ConsumerCore:
         return True
 
     def _turn_away(
-        self, assigned: AssignedPartition, error: MinilogError | None, run: data_pb2.PartitionRun, now_ms: float
+        self, assigned: Assigned, error: MinilogError | None, run: data_pb2.PartitionRun, now_ms: float
     ) -> None:
         key = assigned.key  # the log of an earlier leader may lack records: it cannot judge the position
         is_outdated = key is not None and run.leader_epoch < self._cache.seen_epoch(key)
@@ -433,18 +426,18 @@ class ConsumerCore:
             case _:
                 self._try_again(assigned, now_ms)
 
-    def _try_again(self, assigned: AssignedPartition, now_ms: float) -> None:
+    def _try_again(self, assigned: Assigned, now_ms: float) -> None:
         """Ask for newer metadata, and for the partition after a pause."""
         self._wants_metadata = True
         assigned.pause(now_ms + self._config.retry_backoff_ms)
 
-    def _leave_follower(self, assigned: AssignedPartition, now_ms: float) -> None:
+    def _leave_follower(self, assigned: Assigned, now_ms: float) -> None:
         """Go on at once with another replica, usually the leader."""
         self._wants_metadata = True
         self._replicas.avoid(assigned, now_ms)
         assigned.detach()
 
-    def _broken(self, assigned: AssignedPartition, error: Broken, now_ms: float) -> None:
+    def _broken(self, assigned: Assigned, error: Broken, now_ms: float) -> None:
         """Ask again for an unusable run after a pause. After three such runs the user gets the error.
 
         The consumer first asks the same replica, which checks its own copy, and then another one. A batch of a later
@@ -461,7 +454,7 @@ class ConsumerCore:
         if assigned.broken_runs >= _BROKEN_RUNS:
             assigned.error = CorruptMessage(requests.unreadable(assigned, error))
 
-    def _widen(self, assigned: AssignedPartition, narrow: TypedReader, error: NarrowSchemaVersion) -> None:
+    def _widen(self, assigned: Assigned, narrow: TypedReader, error: NarrowSchemaVersion) -> None:
         """Widen the types of the reader. All partitions of a topic use the same types, so the others read anew."""
         if assigned.key is None:
             return
@@ -493,7 +486,7 @@ class ConsumerCore:
                     self._broken(assigned, error, now_ms)
             self._look_at(assigned)
 
-    def _set_back(self, run: FetchedRun) -> AssignedPartition | None:
+    def _set_back(self, run: FetchedRun) -> Assigned | None:
         assigned = self._assigned.get(run.partition)
         if assigned is None or assigned.key != run.key or assigned.position is None:
             return None
@@ -539,7 +532,7 @@ class ConsumerCore:
         times = [*self._sessions.retry_times(), *(a.retry_at_ms for a in every), *map(self._replicas.due_ms, every)]
         return min((at_ms for at_ms in times if at_ms > now_ms), default=float("inf"))
 
-    def _is_settled(self, assigned: AssignedPartition) -> bool:
+    def _is_settled(self, assigned: Assigned) -> bool:
         """Whether the core may wait for the partition's next event. With client.rack it may not: replicas.py watches
         for a follower that stands still."""
         if self._config.client_rack or assigned.error is not None:
@@ -550,7 +543,7 @@ class ConsumerCore:
         return leader is not None and assigned.session.is_open and assigned.leader_epoch >= leader.epoch
 
     def _advance(
-        self, assigned: AssignedPartition, positions: dict[int, list[data_pb2.FetchPosition]], now_ms: float
+        self, assigned: Assigned, positions: dict[int, list[data_pb2.FetchPosition]], now_ms: float
     ) -> list[Effect]:
         if assigned.key is None and not self._find(assigned, now_ms):
             return []
@@ -589,7 +582,7 @@ class ConsumerCore:
             positions.setdefault(broker_id, []).append(requests.fetch_position(assigned, assigned.key))
         return []
 
-    def _find(self, assigned: AssignedPartition, now_ms: float) -> bool:
+    def _find(self, assigned: Assigned, now_ms: float) -> bool:
         try:
             assigned.key = self._cache.key(assigned.partition)
         except (UnknownTopicId, UnknownTopicOrPartition) as error:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from minilog.consumer.partition import AssignedPartition, FetchedRun
+from minilog.consumer.partition import Assigned, FetchedRun
 from minilog.types import TopicPartition
 
 
@@ -41,8 +41,8 @@ class Polls:
 
 
 def give_back(
-    by_partition: Mapping[TopicPartition, AssignedPartition], runs: Sequence[FetchedRun], next_number: Callable[[], int]
-) -> list[AssignedPartition]:
+    by_partition: Mapping[TopicPartition, Assigned], runs: Sequence[FetchedRun], next_number: Callable[[], int]
+) -> list[Assigned]:
     """Put the positions before these runs again. They were taken last, and come next. Returns the partitions that have
     gone elsewhere by themselves meanwhile, such as to the log's start. The consumer asks for these again."""
     astray = []

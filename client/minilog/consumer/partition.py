@@ -80,7 +80,7 @@ class FetchedRun:
 
 
 @dataclass(slots=True)
-class AssignedPartition:
+class Assigned:
     """The position of a consumer in one assigned partition, and the runs behind it.
 
     `reset` names the place to begin at, until an offset is known. `otherwise` names it if the group has committed none
@@ -280,7 +280,7 @@ def end_of_run(batches: Buffer, fetch_offset: int) -> tuple[int, int]:
     return expected, epoch
 
 
-def raise_error(partitions: Iterable[AssignedPartition]) -> None:
+def raise_error(partitions: Iterable[Assigned]) -> None:
     """Raise the error of a partition that cannot go on, if there is one. After a retriable error, and
     after a refused login, the partition tries again. A partition that the user has paused keeps its error until it is
     resumed."""
@@ -292,7 +292,7 @@ def raise_error(partitions: Iterable[AssignedPartition]) -> None:
             raise error
 
 
-def put_back(by_partition: Mapping[TopicPartition, AssignedPartition], runs: Sequence[FetchedRun]) -> None:
+def put_back(by_partition: Mapping[TopicPartition, Assigned], runs: Sequence[FetchedRun]) -> None:
     """Undo the last `take_in_turns` for these runs, if the position is still behind them."""
     for run in reversed(runs):
         assigned = by_partition.get(run.partition)
@@ -300,7 +300,7 @@ def put_back(by_partition: Mapping[TopicPartition, AssignedPartition], runs: Seq
             assigned.put_back(run)
 
 
-def take_in_turns(ready: list[AssignedPartition], max_bytes: int) -> list[FetchedRun]:
+def take_in_turns(ready: list[Assigned], max_bytes: int) -> list[FetchedRun]:
     """Take one run of each partition in turn: at least one, and about `max_bytes` in all. The positions move behind
     them, and the credit is given back."""
     taken: list[FetchedRun] = []

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from minilog.consumer.partition import AssignedPartition
+from minilog.consumer.partition import Assigned
 from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
 from minilog.partition_key import PartitionKey
 
@@ -44,7 +44,7 @@ class ReplicaChoice:
         self._near: dict[PartitionKey, list[int]] = {}
         self._near_of: Mapping[int, object] = {}  # _near comes from this metadata's brokers
 
-    def choose(self, assigned: AssignedPartition, leader: LeaderAndEpoch, now_ms: float) -> int:
+    def choose(self, assigned: Assigned, leader: LeaderAndEpoch, now_ms: float) -> int:
         """The broker to read from now. The core asks this at every poll."""
         if not self._rack:
             return leader.broker_id
@@ -58,7 +58,7 @@ class ReplicaChoice:
             assigned.turn_to(follower_id, now_ms)
         return chosen
 
-    def _nearest(self, assigned: AssignedPartition, key: PartitionKey, leader: LeaderAndEpoch, now_ms: float) -> int:
+    def _nearest(self, assigned: Assigned, key: PartitionKey, leader: LeaderAndEpoch, now_ms: float) -> int:
         near = self._in_rack(key)
         if not near or leader.broker_id in near:
             return leader.broker_id
@@ -76,7 +76,7 @@ class ReplicaChoice:
             self._near[key] = self._cache.in_sync_in_rack(key, self._rack)
         return self._near[key]
 
-    def avoid(self, assigned: AssignedPartition, now_ms: float) -> None:
+    def avoid(self, assigned: Assigned, now_ms: float) -> None:
         """Do not read this partition from its follower for a while. A leader is never avoided."""
         if assigned.follower_id is not None and assigned.key is not None:
             epoch = self._cache.seen_epoch(assigned.key)
@@ -94,6 +94,6 @@ class ReplicaChoice:
         return now_ms < max(until_ms, self._avoided_brokers.get(broker_id, 0.0))
 
     @staticmethod
-    def due_ms(assigned: AssignedPartition) -> float:
+    def due_ms(assigned: Assigned) -> float:
         """The time when the patience with a follower ends. Infinity if it owes nothing."""
         return float("inf") if assigned.expected_since_ms is None else assigned.expected_since_ms + _PATIENCE_MS

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from minilog.client_config import ClientConfig
-from minilog.consumer.partition import AssignedPartition, ConsumerSession
+from minilog.consumer.partition import Assigned, ConsumerSession
 from minilog.errors import InvalidArgument, MinilogError, UnknownTopicId
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
@@ -47,7 +47,7 @@ def keepalive(credit_bytes: int, config: ClientConfig) -> data_pb2.FetchRequest:
     )
 
 
-def fetch_position(assigned: AssignedPartition, key: PartitionKey) -> data_pb2.FetchPosition:
+def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosition:
     return data_pb2.FetchPosition(
         partition_id=key.to_wire(),
         position_number=assigned.position_number,
@@ -86,7 +86,7 @@ def checked_partitions(given: Iterable[TopicPartition] | Mapping[TopicPartition,
     return partitions
 
 
-def cut_back(assigned: AssignedPartition, run: data_pb2.PartitionRun) -> str:
+def cut_back(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
     """The text for a log that has lost records which the user has read."""
     return (
         f"{name_of(assigned.partition)} ends at {run.diverging_epoch.end_offset} in epoch {run.diverging_epoch.epoch}: "
@@ -94,7 +94,7 @@ def cut_back(assigned: AssignedPartition, run: data_pb2.PartitionRun) -> str:
     )
 
 
-def out_of_range(assigned: AssignedPartition, run: data_pb2.PartitionRun) -> str:
+def out_of_range(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
     """The text for an offset that the log does not have. A bounded read was promised its records, whatever the
     settings."""
     has = f"{name_of(assigned.partition)} has offsets {run.log_start_offset} to {run.log_end_offset}"
@@ -107,7 +107,7 @@ def out_of_range(assigned: AssignedPartition, run: data_pb2.PartitionRun) -> str
     return f"{has}, the consumer asked for {assigned.fetch_offset}, and auto.offset.reset is error: {run.error.message}"
 
 
-def unreadable(assigned: AssignedPartition, error: MinilogError) -> str:
+def unreadable(assigned: Assigned, error: MinilogError) -> str:
     """The text for a run that stays unreadable after several attempts."""
     return f"{name_of(assigned.partition)} cannot be read at {assigned.fetch_offset}: {error}"
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from minilog.client_config import ClientConfig
 from minilog.consumer import requests
 from minilog.consumer.consumer_effects import Effect, FetchCommitted, ResolveOffset
-from minilog.consumer.partition import AssignedPartition
+from minilog.consumer.partition import Assigned
 from minilog.errors import MinilogError, OffsetOutOfRange
 from minilog.groups.messages import Committed
 from minilog.net.metadata_cache import MetadataCache
@@ -24,7 +24,7 @@ from minilog.net.metadata_cache import MetadataCache
 COMMITTED = "committed"
 
 
-def begin(assigned: AssignedPartition, offset: int | None, reset: str, config: ClientConfig) -> None:
+def begin(assigned: Assigned, offset: int | None, reset: str, config: ClientConfig) -> None:
     """Begin at `offset`. If it is None, begin as in the module's table. `reset` is this partition's
     auto.offset.reset."""
     assigned.otherwise = reset
@@ -36,9 +36,7 @@ def begin(assigned: AssignedPartition, offset: int | None, reset: str, config: C
         _begin_at_reset(assigned, "has no offset to begin at")
 
 
-def begin_at_committed(
-    assigned: AssignedPartition, committed: Committed | None, number: int, config: ClientConfig
-) -> None:
+def begin_at_committed(assigned: Assigned, committed: Committed | None, number: int, config: ClientConfig) -> None:
     """Begin at the group's committed offset. None: the group has committed none."""
     if committed is not None:
         assigned.place(committed.offset, number)
@@ -48,7 +46,7 @@ def begin_at_committed(
         _begin_at_reset(assigned, f"has no offset that group {config.group_id!r} committed")
 
 
-def names_later_leader(assigned: AssignedPartition, committed: Committed | None, cache: MetadataCache) -> bool:
+def names_later_leader(assigned: Assigned, committed: Committed | None, cache: MetadataCache) -> bool:
     """Whether the committed offset is of a later leader than the cache knows. Then the cache knows its epoch from now
     on. An earlier leader would miss the records below the offset in its own log, and take them for lost (KIP-320)."""
     epoch = None if committed is None else committed.leader_epoch
@@ -58,7 +56,7 @@ def names_later_leader(assigned: AssignedPartition, committed: Committed | None,
     return True
 
 
-def _begin_at_reset(assigned: AssignedPartition, why: str) -> None:
+def _begin_at_reset(assigned: Assigned, why: str) -> None:
     if assigned.otherwise == "error":
         assigned.reset = None
         assigned.error = OffsetOutOfRange(
@@ -68,7 +66,7 @@ def _begin_at_reset(assigned: AssignedPartition, why: str) -> None:
         assigned.reset = assigned.otherwise
 
 
-def ask(assigned: AssignedPartition) -> list[Effect]:
+def ask(assigned: Assigned) -> list[Effect]:
     """Ask for the offset of the log, if the partition begins there and the consumer has not asked yet."""
     if assigned.resolving or assigned.reset in (None, COMMITTED):
         return []
@@ -77,7 +75,7 @@ def ask(assigned: AssignedPartition) -> list[Effect]:
     return [ResolveOffset(assigned.partition, assigned.reset, assigned.position_number)]
 
 
-def ask_group(partitions: Iterable[AssignedPartition], now_ms: float) -> list[Effect]:
+def ask_group(partitions: Iterable[Assigned], now_ms: float) -> list[Effect]:
     """Ask for the group's committed offsets of all partitions that wait for them."""
     waiting = [
         assigned
@@ -96,7 +94,7 @@ def ask_group(partitions: Iterable[AssignedPartition], now_ms: float) -> list[Ef
     return [FetchCommitted(wanted)] if wanted else []
 
 
-def failed(assigned: AssignedPartition, error: MinilogError, again_at_ms: float) -> bool:
+def failed(assigned: Assigned, error: MinilogError, again_at_ms: float) -> bool:
     """Note that there is no answer now. True if new metadata may help, since another broker may lead the log. It does
     not help a group that waits, such as for the end of a transaction."""
     assigned.resolving = False

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from minilog.consumer import requests
 from minilog.consumer.iterated import Iterated
-from minilog.consumer.partition import AssignedPartition
+from minilog.consumer.partition import Assigned
 from minilog.errors import InvalidArgument, MinilogError
 from minilog.groups.messages import Committed
 from minilog.partition_key import PartitionKey
@@ -27,10 +27,10 @@ class Steering:
 
     def __init__(
         self,
-        assigned: Mapping[TopicPartition, AssignedPartition],
+        assigned: Mapping[TopicPartition, Assigned],
         iterated: Iterated,
         next_number: Callable[[], int],
-        look_at: Callable[[AssignedPartition], None],
+        look_at: Callable[[Assigned], None],
     ) -> None:
         self._assigned = assigned
         self._iterated = iterated
@@ -53,7 +53,7 @@ class Steering:
             assigned.error = None
             assigned.begin_reset(where, self._next_number())
 
-    def _leave(self, assigned: AssignedPartition) -> None:
+    def _leave(self, assigned: Assigned) -> None:
         """The user goes elsewhere in this partition."""
         self._iterated.let_go([assigned.partition])
         assigned.broken_runs, assigned.retry_at_ms = 0, 0.0
@@ -107,14 +107,14 @@ class Steering:
             if assigned.key is not None and assigned.position is not None
         }
 
-    def _several(self, partitions: Iterable[TopicPartition] | None) -> list[AssignedPartition]:
+    def _several(self, partitions: Iterable[TopicPartition] | None) -> list[Assigned]:
         if isinstance(partitions, TopicPartition):
             raise InvalidArgument(f"{requests.name_of(partitions)} is not a list: give a list of partitions")
         return (
             list(self._assigned.values()) if partitions is None else [self._get(partition) for partition in partitions]
         )
 
-    def _get(self, partition: TopicPartition) -> AssignedPartition:
+    def _get(self, partition: TopicPartition) -> Assigned:
         if partition not in self._assigned:
             raise InvalidArgument(f"{requests.name_of(partition)} is not assigned to this consumer")
         return self._assigned[partition]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from minilog.groups.member import Assigned, GroupChange, Lost, Revoked
+from minilog.groups.member import GroupChange, Lost, NewlyAssigned, Revoked
 from minilog.types import TopicPartition
 
 Callback: TypeAlias = Callable[[list[TopicPartition]], Any]
@@ -38,7 +38,7 @@ class GroupStep:
     def call(self, callbacks: Callbacks) -> Any:
         """Call the callback of this change, and return its result. The caller awaits an awaitable result."""
         match self.change:
-            case Assigned():
+            case NewlyAssigned():
                 callback = callbacks.on_assigned
             case Revoked():
                 callback = callbacks.on_revoked

@@ -82,7 +82,7 @@ class MemberSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class NewlyAssigned:
     """Partitions that the program reads from now on. The shell calls the program, and answers with `assigned`."""
 
     partitions: frozenset[PartitionKey]
@@ -104,7 +104,7 @@ class Lost:
     reason: str
 
 
-GroupChange: TypeAlias = Assigned | Revoked | Lost
+GroupChange: TypeAlias = NewlyAssigned | Revoked | Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class MemberCore:
         if withheld := self.withheld():
             return Revoked(withheld)
         if new := self._next.partitions - self._held:
-            return Assigned(new)
+            return NewlyAssigned(new)
         self._next = None
         return None
 
@@ -254,7 +254,7 @@ class MemberCore:
         if self._next is not None and not self.withheld() and self._state is MemberState.IN:
             self._carry_out(self._next, now_ms)
 
-    def assigned(self, change: Assigned) -> None:
+    def assigned(self, change: NewlyAssigned) -> None:
         """The program learns this, and reads them."""
         self._held |= change.partitions
         self._program_epoch = self._epoch

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minilog.consumer.core import ConsumerCore
-from minilog.consumer.partition import AssignedPartition, FetchedRun
+from minilog.consumer.partition import Assigned, FetchedRun
 from minilog.consumer.row_selection import RowReaders
 from minilog.errors import Closed, MinilogError
 from minilog.net.metadata_cache import CachedTopic, LeaderAndEpoch, MetadataCache
@@ -136,18 +136,18 @@ def reader_is_bound_anew() -> Patches:
 def dropped_runs_cost_credit() -> Patches:
     """What is dropped unread is not given back: it was not taken."""
 
-    def mutant(self: AssignedPartition) -> None:
+    def mutant(self: Assigned) -> None:
         self.runs.clear()
 
-    return [(AssignedPartition, "drop_runs", mutant)]
+    return [(Assigned, "drop_runs", mutant)]
 
 
 def reset_goes_back() -> Patches:
     """Who is below the log start begins again at the earliest offset of whoever leads by then."""
-    begin = AssignedPartition.begin_reset
+    begin = Assigned.begin_reset
 
-    def mutant(self: AssignedPartition, *given: Any, **named: Any) -> None:
+    def mutant(self: Assigned, *given: Any, **named: Any) -> None:
         begin(self, *given, **named)
         self.not_below = 0
 
-    return [(AssignedPartition, "begin_reset", mutant)]
+    return [(Assigned, "begin_reset", mutant)]

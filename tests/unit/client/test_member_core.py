@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from minilog.groups.member import (
     JOIN,
-    Assigned,
     DoubtCoordinator,
     MemberCore,
     MemberSettings,
     MemberState,
+    NewlyAssigned,
     Revoked,
     SendToCoordinator,
 )
@@ -117,7 +117,7 @@ def test_a_commit_has_the_epoch_that_the_program_knows_of() -> None:
     given(core, 2, 0)
     assert core.epoch == 1, "the program does not know yet that partition 0 is its own"
     change = core.next_change(1.0)
-    assert isinstance(change, Assigned)
+    assert isinstance(change, NewlyAssigned)
     core.assigned(change)
     assert core.epoch == 2, "the program's callback may commit"
     given(core, 3, 0)
@@ -129,7 +129,7 @@ def test_a_commit_has_the_epoch_that_the_program_knows_of() -> None:
     core.revoked(revoked, 1.0)
     assert core.epoch == 3, "the program does not know yet that partition 1 is its own"
     change = core.next_change(1.0)
-    assert isinstance(change, Assigned)
+    assert isinstance(change, NewlyAssigned)
     core.assigned(change)
     assert core.epoch == 4
     core.next_change(30_000.0)

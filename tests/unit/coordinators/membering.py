@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from minilog.groups.member import (
-    Assigned,
     CloseStream,
     GroupChange,
     Lost,
     MemberCore,
     MemberSettings,
+    NewlyAssigned,
     OpenStream,
     Revoked,
     SendToCoordinator,
@@ -125,7 +125,7 @@ class SimulatedMember:
         while (change := self.core.next_change(self.now_ms)) is not None:
             found.append(change)
             match change:
-                case Assigned():
+                case NewlyAssigned():
                     self.core.assigned(change)
                 case Revoked():
                     self.core.revoked(change, self.now_ms)

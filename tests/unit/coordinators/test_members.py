@@ -16,7 +16,7 @@ from minilog.errors import (
     UnsupportedAssignor,
     error_from_wire,
 )
-from minilog.groups.member import Assigned, Lost, MemberState, Revoked
+from minilog.groups.member import Lost, MemberState, NewlyAssigned, Revoked
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import CoordinatorState
@@ -96,7 +96,7 @@ class TestJoining:
         world = Membering()
         member = world.member("a")
         world.settle(300.0)
-        assert member.told == [Assigned(ALL)]
+        assert member.told == [NewlyAssigned(ALL)]
         assert member.hands_out() == ALL
 
     def test_a_second_member_gets_its_share_when_the_first_has_given_it_back(self) -> None:
@@ -289,7 +289,7 @@ class TestSessions:
         world.fail_over()
         world.settle(SETTINGS.session_timeout_ms - 5_000.0)
         assert member.hands_out() == ALL
-        assert member.told == [Assigned(ALL)], "it was told nothing of it"
+        assert member.told == [NewlyAssigned(ALL)], "it was told nothing of it"
 
     def test_after_a_fail_over_each_member_has_a_whole_session_time_out(self) -> None:
         world = Membering()
@@ -462,7 +462,7 @@ def test_a_stream_that_a_newer_one_replaces_is_told_so() -> None:
     member.deliver()
     assert isinstance(error_from_wire(former.responses[-1].error), FencedMemberEpoch)
     world.settle(500.0)
-    assert member.told == [Assigned(ALL)]
+    assert member.told == [NewlyAssigned(ALL)]
 
 
 @pytest.mark.parametrize("state", [CoordinatorState.WAITING])

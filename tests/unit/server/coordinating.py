@@ -38,7 +38,7 @@ from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.reader_threads import ReaderThreads
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.shells.coordinator_loading import Loader
-from minilog_broker.server.shells.coordinator_shell import CoordinatorSurroundings
+from minilog_broker.server.shells.coordinator_shell import Surroundings
 from minilog_broker.server.shells.coordinators import Coordinators
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.server.system_runtime import SYSTEM_BROKER_RUNTIME
@@ -88,7 +88,7 @@ class CoordinatingBroker:
         )
         self.level = ClusterLevel(SUPPORTED_LEVELS)
         self.internal_topics = InternalTopics(self._create, ClusterLevel(SUPPORTED_LEVELS))
-        around = CoordinatorSurroundings(
+        around = Surroundings(
             replicas,
             Loader(self._disk, lambda key: self.logs.logs[key]),
             calls,

@@ -69,7 +69,7 @@ Response = TypeVar("Response", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorSurroundings:
+class Surroundings:
     """The shared surroundings of one broker's coordinators. `spawn` begins a task that ends with the broker. An
     unexpected error in the task ends the broker. `ask_stable_offset` gives its answer once, and
     returns what withdraws the question. `audit`: takes an event into the audit log. `topic_name`: by the id of a
@@ -94,7 +94,7 @@ class CoordinatorShell(Generic[_Core]):
 
     max_waiting = MAX_WAITING
 
-    def __init__(self, key: PartitionKey, around: CoordinatorSurroundings, make: Callable[[OwnLog], _Core]) -> None:
+    def __init__(self, key: PartitionKey, around: Surroundings, make: Callable[[OwnLog], _Core]) -> None:
         self.key = key
         self.core: _Core = make(self)
         self._around = around

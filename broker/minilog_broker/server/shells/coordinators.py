@@ -29,8 +29,8 @@ from minilog_broker.server.access.lease_owners import LeaseOwners
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.shells.coordinator_shell import (
     CoordinatorShell,
-    CoordinatorSurroundings,
     GroupShell,
+    Surroundings,
     TransactionShell,
 )
 from minilog_broker.server.shells.image_topics import ImageTopics
@@ -45,9 +45,9 @@ class CoordinatorsOf(Generic[Core, Shell]):
     def __init__(
         self,
         kind: CoordinatorKind[Core],
-        shell: Callable[[PartitionKey, CoordinatorSurroundings, Callable[[OwnLog], Core]], Shell],
+        shell: Callable[[PartitionKey, Surroundings, Callable[[OwnLog], Core]], Shell],
         parts: CoreParts,
-        around: CoordinatorSurroundings,
+        around: Surroundings,
     ) -> None:
         self._kind = kind
         self._shell = shell
@@ -99,7 +99,7 @@ class Coordinators:
         level: ClusterLevel,
         settings: TransactionSettings,
         member_settings: GroupSettings,
-        around: CoordinatorSurroundings,
+        around: Surroundings,
     ) -> None:
         self._image = image
         self._internal_topics = internal_topics

@@ -18,7 +18,7 @@ from minilog_broker.coordinators.group_commit import OwnLog
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.replication.stable_offsets import StableOffset
 from minilog_broker.security.audit import AuditEvent, Decision
-from minilog_broker.server.shells.coordinator_shell import CoordinatorSurroundings, PendingShell
+from minilog_broker.server.shells.coordinator_shell import PendingShell, Surroundings
 
 logger = structlog.get_logger()
 _BROKER = "Broker"  # in the place of a principal: the coordinator itself decides a death
@@ -29,9 +29,7 @@ class QueueShell(PendingShell[QueueCoordinator]):
 
     max_waiting = 50_000  # most of them are workers without work
 
-    def __init__(
-        self, key: PartitionKey, around: CoordinatorSurroundings, make: Callable[[OwnLog], QueueCoordinator]
-    ) -> None:
+    def __init__(self, key: PartitionKey, around: Surroundings, make: Callable[[OwnLog], QueueCoordinator]) -> None:
         super().__init__(key, around, make)
         self._questions: dict[int, Callable[[], None]] = {}  # under way: each with what withdraws it
 
