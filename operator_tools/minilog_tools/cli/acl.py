@@ -20,18 +20,8 @@ from minilog.security.access_rules import (
     ResourceKind,
 )
 from minilog_broker.failure import CommandFailed
-from minilog_tools.cli.common import (
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
-    admin_client,
-    client_settings,
-    print_json,
-    print_table,
-    say,
-    say_late_brokers,
-)
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.common import say_late_brokers
+from minilog_tools.cli.verb import Answer, Cluster, Table, verb
 
 app = typer.Typer(no_args_is_help=True)
 Allowed = Annotated[
@@ -101,18 +91,13 @@ class RuleOptions:
         return list(dict.fromkeys(grants))
 
 
-@app.callback()
-def acl() -> None:
-    """Add, list and remove access rules. Rules allow or deny. Anything that no rule allows is denied."""
-
-
-@app.command(
-    epilog=examples(
-        "minilog acl add --allow-principal User:alice --operation read --topic flights",
-        "minilog acl add --allow-principal User:report --consumer --topic flights --group report",
-    )
+@verb(
+    app,
+    "minilog acl add --allow-principal User:alice --operation read --topic flights",
+    "minilog acl add --allow-principal User:report --consumer --topic flights --group report",
 )
 def add(
+    cluster: Cluster,
     allowed: Allowed = None,
     denied: Denied = None,
     operations: Operations = None,
@@ -124,34 +109,28 @@ def add(
     hosts: Hosts = None,
     producer: OfProducer = False,
     consumer: OfConsumer = False,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Add rules: each principal, with each operation, on each resource, from each host."""
     resources = _resources(topics, groups, transactional_ids, of_cluster)
     options = _rule_options(
         allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer
     )
     rules = wanted_rules(options)
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        created = admin.create_access_rules(rules)
-        if denied:
-            say_late_brokers(admin)
-    if as_json:
-        print_json({"created": created, "rules": [rule_document(rule) for rule in rules]})
-        return
-    _print_rules(rules)
-    say(f"{created} rules added" + (f", {len(rules) - created} were there already" if created < len(rules) else ""))
+    created = cluster.admin.create_access_rules(rules)
+    if denied:
+        say_late_brokers(cluster.admin)
+    known = f", {len(rules) - created} were there already" if created < len(rules) else ""
+    documents = [rule_document(rule) for rule in rules]
+    return Answer({"created": created, "rules": documents}, _table(documents), f"{created} rules added{known}")
 
 
-@app.command(
-    epilog=examples(
-        "minilog acl remove --allow-principal User:alice --topic flights",
-        "minilog acl remove --allow-principal User:report --group report",
-    )
+@verb(
+    app,
+    "minilog acl remove --allow-principal User:alice --topic flights",
+    "minilog acl remove --allow-principal User:report --group report",
 )
 def remove(
+    cluster: Cluster,
     allowed: Allowed = None,
     denied: Denied = None,
     operations: Operations = None,
@@ -163,10 +142,7 @@ def remove(
     hosts: Hosts = None,
     producer: OfProducer = False,
     consumer: OfConsumer = False,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Remove the rules that match all given options. An option that is not given matches anything.
 
     A name matches literal rules, and with --prefixed prefixed rules.
@@ -176,41 +152,28 @@ def remove(
         allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer
     )
     filters = wanted_filters(options)
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        deleted = admin.delete_access_rules(filters)
-        if deleted:
-            say_late_brokers(admin)
+    deleted = cluster.admin.delete_access_rules(filters)
     if not deleted:
         raise CommandFailed("no rule matches all of the options, and none was removed: see `minilog acl list`")
-    if as_json:
-        print_json([rule_document(rule) for rule in deleted])
-        return
-    _print_rules(deleted)
-    say(f"{len(deleted)} rules removed")
+    say_late_brokers(cluster.admin)
+    documents = [rule_document(rule) for rule in deleted]
+    return Answer(documents, _table(documents), f"{len(deleted)} rules removed")
 
 
-@app.command(
-    "list", epilog=examples("minilog acl list --topic flights", "minilog acl list --principal User:alice --json")
-)
+@verb(app, "minilog acl list --topic flights", "minilog acl list --principal User:alice --json", name="list")
 def list_(
+    cluster: Cluster,
     principal: Annotated[str | None, typer.Option("--principal", metavar="User:NAME", help="Default: all.")] = None,
     topics: Topics = None,
     groups: Groups = None,
     transactional_ids: TransactionalIds = None,
     of_cluster: OfCluster = False,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """List the rules, literal and prefixed: all of them, or those that name one of the given resources."""
     named = _resources(topics, groups, transactional_ids, of_cluster)
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        rules = admin.describe_access_rules(AccessRuleFilter(principal=principal))
-    shown = [rule for rule in rules if not named or (rule.resource_kind, rule.name) in named]
-    if as_json:
-        print_json([rule_document(rule) for rule in shown])
-    else:
-        _print_rules(shown)
+    rules = cluster.admin.describe_access_rules(AccessRuleFilter(principal=principal))
+    shown = [rule_document(rule) for rule in rules if not named or (rule.resource_kind, rule.name) in named]
+    return Answer(shown, _table(shown))
 
 
 def rule_document(rule: AccessRule) -> dict[str, Any]:
@@ -312,6 +275,6 @@ def _rule_options(
     )
 
 
-def _print_rules(rules: Iterable[AccessRule]) -> None:
+def _table(documents: list[dict[str, Any]]) -> Table:
     columns = ("resource", "name", "pattern", "principal", "permission", "operation", "host")
-    print_table(columns, (rule_document(rule).values() for rule in rules))
+    return Table(columns, (document.values() for document in documents))

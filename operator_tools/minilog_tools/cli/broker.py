@@ -64,10 +64,8 @@ def _console_setting(address: str | None) -> dict[str, str]:
 
 
 app = typer.Typer()
-broker_verbs.add_to(app)
-retirement_verbs.add_to(app)
-
-
+for others in (broker_verbs, retirement_verbs):
+    app.add_typer(others.app)
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plaintext on other addresses than loopback.")]
 
 

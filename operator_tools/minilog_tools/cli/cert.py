@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minilog_broker.failure import CommandFailed
-from minilog_tools.cli.common import AsJson, print_json, say
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.verb import Answer, verb
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -51,18 +50,12 @@ Hosts = Annotated[
 ]
 
 
-@app.callback()
-def cert() -> None:
-    """Make keys and certificates for tests and trials. For production use the authority of your company."""
-
-
-@create.command(
-    epilog=examples(
-        "minilog cert create authority --out certs/brokers",
-        "minilog cert create authority --out certs/clients --days 3650",
-    )
+@verb(
+    create,
+    "minilog cert create authority --out certs/brokers",
+    "minilog cert create authority --out certs/clients --days 3650",
 )
-def authority(out: Out, days: Days = 365, as_json: AsJson = False) -> None:
+def authority(out: Out, days: Days = 365) -> Answer:
     """Create an authority. Use one for brokers among themselves, and another one for the clients' listener."""
     from minilog_broker.security import certificates
 
@@ -71,14 +64,13 @@ def authority(out: Out, days: Days = 365, as_json: AsJson = False) -> None:
         certificate = certificates.authority_certificate(key, _signing(days))
         written = {AUTHORITY_KEY: certificates.key_pem(key)}
         written[AUTHORITY_CERTIFICATE] = certificates.certificate_pem(certificate)
-    _write(out, written, as_json, certificates.AUTHORITY_NAME)
+    return _write(out, written, certificates.AUTHORITY_NAME)
 
 
-@create.command(
-    epilog=examples(
-        "minilog cert create broker --authority certs/brokers --cluster prod --id 1 --host 127.0.0.1 --out broker-1",
-        "minilog cert create broker --authority certs/brokers --cluster prod --id 2 --host 10.0.0.2 --out broker-2",
-    )
+@verb(
+    create,
+    "minilog cert create broker --authority certs/brokers --cluster prod --id 1 --host 127.0.0.1 --out broker-1",
+    "minilog cert create broker --authority certs/brokers --cluster prod --id 2 --host 10.0.0.2 --out broker-2",
 )
 def broker(
     authority: AuthorityDirectory,
@@ -87,49 +79,43 @@ def broker(
     hosts: Hosts,
     out: Out,
     days: Days = 365,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Create the key and the certificate that a broker shows to other brokers, in calls of both directions."""
     from minilog_broker.security.certificates import broker_identity
 
-    _create(lambda: broker_identity(cluster, broker_id, hosts), authority, out, days, as_json)
+    return _create(lambda: broker_identity(cluster, broker_id, hosts), authority, out, days)
 
 
-@create.command(
-    epilog=examples(
-        "minilog cert create server --authority certs/clients --host 127.0.0.1 --out certs/server-1",
-        "minilog cert create server --authority certs/clients --host b2 --host 10.0.0.2 --out server-2 --days 90",
-    )
+@verb(
+    create,
+    "minilog cert create server --authority certs/clients --host 127.0.0.1 --out certs/server-1",
+    "minilog cert create server --authority certs/clients --host b2 --host 10.0.0.2 --out server-2 --days 90",
 )
-def server(authority: AuthorityDirectory, hosts: Hosts, out: Out, days: Days = 365, as_json: AsJson = False) -> None:
+def server(authority: AuthorityDirectory, hosts: Hosts, out: Out, days: Days = 365) -> Answer:
     """Create the key and the certificate that a broker shows to clients."""
     from minilog_broker.security.certificates import server_identity
 
-    _create(lambda: server_identity(hosts), authority, out, days, as_json)
+    return _create(lambda: server_identity(hosts), authority, out, days)
 
 
-@create.command(
-    epilog=examples(
-        "minilog cert create client --authority certs/clients --name alice --out certs/alice",
-        "minilog cert create client --authority certs/clients --name report --out certs/report --days 30",
-    )
+@verb(
+    create,
+    "minilog cert create client --authority certs/clients --name alice --out certs/alice",
+    "minilog cert create client --authority certs/clients --name report --out certs/report --days 30",
 )
 def client(
     authority: AuthorityDirectory,
     name: Annotated[str, typer.Option("--name", metavar="USER", help="The user's name. Rules call it User:NAME.")],
     out: Out,
     days: Days = 365,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Create the key and the certificate that a client shows to brokers."""
     from minilog_broker.security.certificates import client_identity
 
-    _create(lambda: client_identity(name), authority, out, days, as_json)
+    return _create(lambda: client_identity(name), authority, out, days)
 
 
-def _create(
-    identity: Callable[[], CertificateOwner], authority: pathlib.Path, out: pathlib.Path, days: int, as_json: bool
-) -> None:
+def _create(identity: Callable[[], CertificateOwner], authority: pathlib.Path, out: pathlib.Path, days: int) -> Answer:
     from minilog_broker.security import certificates
 
     with _invalid_is_usage():
@@ -140,7 +126,7 @@ def _create(
         certificate = certificates.issue(wanted, key.public_key(), signer, _signing(days))
     written = {KEYSTORE: certificates.key_pem(key) + certificates.certificate_pem(certificate)}
     written[AUTHORITY_CERTIFICATE] = certificates.certificate_pem(signer.certificate)
-    _write(out, written, as_json, wanted.common_name)
+    return _write(out, written, wanted.common_name)
 
 
 @contextlib.contextmanager
@@ -196,7 +182,7 @@ def _read(path: pathlib.Path) -> bytes:
         return file.read(_MAX_FILE_BYTES)
 
 
-def _write(out: pathlib.Path, files: Mapping[str, bytes], as_json: bool, name: str) -> None:
+def _write(out: pathlib.Path, files: Mapping[str, bytes], name: str) -> Answer:
     """Write all of `files` into the directory `out`, or none. A failure removes the files that were written before."""
     existing = [out / file_name for file_name in files if os.path.lexists(out / file_name)]
     if existing:
@@ -215,12 +201,8 @@ def _write(out: pathlib.Path, files: Mapping[str, bytes], as_json: bool, name: s
         raise
     finally:
         os.close(directory)
-    paths = {file_name: str(out / file_name) for file_name in files}
-    if as_json:
-        print_json({"name": name, "files": list(paths.values())})
-    else:
-        for path in paths.values():
-            say(f"{name}: {path}")
+    paths = [str(out / file_name) for file_name in files]
+    return Answer({"name": name, "files": paths}, *(f"{name}: {path}" for path in paths))
 
 
 def _write_new(directory: int, name: str, content: bytes, written: list[str]) -> None:

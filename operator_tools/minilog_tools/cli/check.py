@@ -28,7 +28,8 @@ from minilog_broker.storage.check_findings import CheckVerdict, Report
 from minilog_broker.storage.data_directory import look_into
 from minilog_broker.storage.directory_check import DirectoryCheck, DirectoryFacts, segment_bytes
 from minilog_broker.storage.files import FileSystem, OsFileSystem, ReadingFileSystem
-from minilog_tools.cli.common import AsJson, print_json, say
+from minilog_tools.cli.common import attributes, say
+from minilog_tools.cli.verb import Answer, command
 
 SOUND, DAMAGED, NOT_CHECKED, NOT_KNOWN = 0, 1, 2, 3
 _CODES = {
@@ -49,6 +50,7 @@ def upper_layers() -> DirectoryFacts:
     )
 
 
+@command
 def check(
     directory: Annotated[pathlib.Path, typer.Argument(metavar="DIR", help="The --data-dir of a broker.")],
     repair_indexes: Annotated[
@@ -61,8 +63,7 @@ def check(
         tuple[str, int] | None,
         typer.Option("--print", metavar="TOPIC PARTITION", help="Check nothing: print the records of this partition."),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Iterator[Answer]:
     """Read every file in the data directory of a stopped broker, and report damage."""
     files: FileSystem = OsFileSystem() if repair_indexes else ReadingFileSystem()
     path = str(directory.absolute())
@@ -86,10 +87,7 @@ def check(
         bug = f"unexpected {type(error).__name__}: {error}: this is a bug in minilog, please report it"
         say(f"minilog: {bug}. The check has no result for the directory", error=True)
         raise typer.Exit(NOT_CHECKED) from None
-    if as_json:
-        print_json(document(report))
-    else:
-        _print_report(report)
+    yield Answer(document(report), *_lines(report))
     raise typer.Exit(SOUND if report.worst is None else _CODES.get(report.worst, SOUND))
 
 
@@ -129,10 +127,10 @@ def _progress(total_bytes: int) -> Iterator[Callable[[int], None]]:
         yield lambda size_bytes: progress.advance(task, size_bytes)
 
 
-def _print_report(report: Report) -> None:
+def _lines(report: Report) -> Iterator[str]:
     for finding in report.findings:
-        say(f"{finding.path}: {finding.verdict.value}: {finding.what}")
-        say(f"    {'done' if finding.repaired else 'what to do'}: {finding.remedy}")
+        yield f"{finding.path}: {finding.verdict.value}: {finding.what}"
+        yield f"    {'done' if finding.repaired else 'what to do'}: {finding.remedy}"
     owner = "a broker" if report.broker_id is None else f"broker {report.broker_id}"
     counts = report.counts
     read = f"{counts.logs} logs, {counts.segments} segments, {counts.batch_bytes:,} bytes of batches of {owner}"
@@ -140,25 +138,20 @@ def _print_report(report: Report) -> None:
     counted = ", ".join(
         f"{verdicts.count(verdict)} {verdict.value}" for verdict in reversed(CheckVerdict) if verdict in verdicts
     )
-    say(f"checked {read}: {counted or 'all is sound'}")
+    yield f"checked {read}: {counted or 'all is sound'}"
 
 
 def document(report: Report) -> dict[str, Any]:
     """The report, for JSON."""
     return {
-        "broker_id": report.broker_id,
-        "cluster_id": report.cluster_id,
-        "logs": report.counts.logs,
-        "segments": report.counts.segments,
-        "batch_bytes": report.counts.batch_bytes,
+        **attributes(report, "broker_id", "cluster_id"),
+        **attributes(report.counts, "logs", "segments", "batch_bytes"),
         "worst": None if report.worst is None else report.worst.value,
         "findings": [
             {
                 "path": finding.path,
                 "verdict": finding.verdict.value,
-                "what": finding.what,
-                "remedy": finding.remedy,
-                "repaired": finding.repaired,
+                **attributes(finding, "what", "remedy", "repaired"),
             }
             for finding in report.findings
         ],

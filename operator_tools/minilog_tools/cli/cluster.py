@@ -2,60 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from minilog.admin.health import ClusterHealth
-from minilog.types import BrokerDescription, VoterDescription
+from minilog.types import BrokerDescription, ClusterDescription, VoterDescription
 from minilog.versions import VersionRange
 from minilog_tools.cli import cluster_backup, cluster_rebalance, voter_verbs
-from minilog_tools.cli.common import (
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
-    admin_client,
-    client_settings,
-    print_json,
-    print_table,
-    say,
-)
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.common import attributes
+from minilog_tools.cli.verb import Answer, Cluster, Table, verb
 
 app = typer.Typer(no_args_is_help=True)
+for others in (voter_verbs, cluster_backup, cluster_rebalance):
+    app.add_typer(others.app)
 
 
-@app.callback()
-def cluster() -> None:
-    """Describe, upgrade, rebalance, back up and restore the cluster, and list its problems."""
-
-
-@app.command(epilog=examples("minilog cluster describe", "minilog cluster describe --json"))
-def describe(
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+@verb(app, "minilog cluster describe", "minilog cluster describe --json")
+def describe(cluster: Cluster) -> Answer:
     """Show the brokers, their states and the controller."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        description = admin.describe_cluster()
-    if as_json:
-        print_json(
-            {
-                "cluster_id": description.cluster_id,
-                "level": description.level,
-                "controller": description.controller,
-                "controller_epoch": description.controller_epoch,
-                "brokers": [broker_document(broker) for broker in description.brokers],
-                "voters": [_voter_document(voter) for voter in description.voters],
-            }
-        )
-        return
-    voters = {voter.id: "lost its disk" if voter.lost else "voter" for voter in description.voters}
-    rows = (
-        (
+    description = cluster.admin.describe_cluster()
+    document = {
+        **attributes(description, "cluster_id", "level", "controller", "controller_epoch"),
+        "brokers": [broker_document(broker) for broker in description.brokers],
+        "voters": [_voter_document(voter) for voter in description.voters],
+    }
+    columns = ("broker", "role", "host", "port", "rack", "host label", "state", "version", "levels")
+    title = f"cluster {description.cluster_id}, level {description.level}"
+    return Answer(document, Table(columns, _broker_rows(description), title=title))
+
+
+def _broker_rows(description: ClusterDescription) -> Iterator[tuple[object, ...]]:
+    roles = {voter.id: "lost its disk" if voter.lost else "voter" for voter in description.voters}
+    for broker in description.brokers:
+        yield (
             broker.id,
-            "controller" if broker.id == description.controller else voters.get(broker.id, ""),
+            "controller" if broker.id == description.controller else roles.get(broker.id, ""),
             broker.host or "-",
             broker.port or "-",
             broker.rack or "-",
@@ -64,10 +47,6 @@ def describe(
             broker.version or "-",
             str(VersionRange(broker.lowest_level, broker.highest_level)),
         )
-        for broker in description.brokers
-    )
-    columns = ("broker", "role", "host", "port", "rack", "host label", "state", "version", "levels")
-    print_table(columns, rows, title=f"cluster {description.cluster_id}, level {description.level}")
 
 
 def _voter_document(voter: VoterDescription) -> dict[str, Any]:
@@ -95,48 +74,37 @@ def broker_document(broker: BrokerDescription) -> dict[str, Any]:
     }
 
 
-@app.command(epilog=examples("minilog cluster upgrade", "minilog cluster upgrade --level 3"))
+@verb(app, "minilog cluster upgrade", "minilog cluster upgrade --level 3")
 def upgrade(
+    cluster: Cluster,
     level: Annotated[
         int | None, typer.Option("--level", min=1, help="Default: the highest level that any broker supports.")
     ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Raise the level of the cluster. All brokers must support the new level.
 
     There is no way back. From then on a broker refuses to start if its version does not support the level.
     """
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        former, reached = admin.upgrade_level(level)
-    if as_json:
-        print_json({"former_level": former, "level": reached})
-    elif former == reached:
-        say(f"the cluster is at level {reached} already")
-    else:
-        say(f"the cluster is at level {reached} from now on. It was at level {former}")
+    former, reached = cluster.admin.upgrade_level(level)
+    line = f"the cluster is at level {reached} already"
+    if former != reached:
+        line = f"the cluster is at level {reached} from now on. It was at level {former}"
+    return Answer({"former_level": former, "level": reached}, line)
 
 
-@app.command(epilog=examples("minilog cluster health", "minilog cluster health --json || echo look at it"))
-def health(
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+@verb(app, "minilog cluster health", "minilog cluster health --json || echo look at it")
+def health(cluster: Cluster) -> Iterator[Answer]:
     """List the problems of the cluster and their remedies. The exit code is 0 where there is no problem, else 1."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        report = admin.cluster_health()
-    if as_json:
-        print_json(health_document(report))
-    elif report.healthy:
-        say(
+    report = cluster.admin.cluster_health()
+    lines: list[str] = []
+    if report.healthy:
+        lines.append(
             f"healthy: {len(report.cluster.brokers)} brokers, controller {report.cluster.controller}, "
             f"{report.topic_count} topics with {report.partition_count} partitions"
         )
-    for problem in report.problems if not as_json else ():
-        say(f"{problem.code}: {problem.message}")
-        say(f"    {problem.remedy}")
+    for problem in report.problems:
+        lines += [f"{problem.code}: {problem.message}", f"    {problem.remedy}"]
+    yield Answer(health_document(report), *lines)
     raise typer.Exit(0 if report.healthy else 1)
 
 
@@ -150,17 +118,9 @@ def health_document(report: ClusterHealth) -> dict[str, Any]:
         "partitions": report.partition_count,
         "problems": [
             {
-                "code": problem.code,
-                "message": problem.message,
-                "remedy": problem.remedy,
-                "brokers": problem.brokers,
-                "partitions": [{"topic": at.topic, "partition": at.partition} for at in problem.partitions],
+                **attributes(problem, "code", "message", "remedy", "brokers"),
+                "partitions": [attributes(at, "topic", "partition") for at in problem.partitions],
             }
             for problem in report.problems
         ],
     }
-
-
-voter_verbs.add_to(app)
-cluster_backup.add_to(app)
-cluster_rebalance.add_to(app)

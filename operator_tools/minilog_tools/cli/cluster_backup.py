@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,50 +17,36 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.levels import QUEUES_LEVEL
 from minilog_tools.cli.backup_file import KeptOffset, KeptTopic, Metadata, decode, encode
 from minilog_tools.cli.backup_plan import Held, Plan, plan_of, settable_configs
-from minilog_tools.cli.common import (
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
-    admin_client,
-    client_settings,
-    print_json,
-    read_ranges,
-    say,
-)
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.common import read_ranges
+from minilog_tools.cli.verb import Answer, Cluster, verb
 
 if TYPE_CHECKING:
     from minilog import Admin
 
+app = typer.Typer()
 Target = Annotated[pathlib.Path, typer.Argument(metavar="FILE", help="The file.")]
+_KINDS = ("topics", "broker_settings", "users", "access_rules", "quotas", "groups", "queues")
 
 
-def backup(
-    file: Target,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+@verb(app, "minilog cluster backup metadata.json", "minilog cluster backup metadata.json --json")
+def backup(cluster: Cluster, file: Target) -> Answer:
     """Write the metadata of the cluster to a new file: topics, schemas, settings, rules, quotas, offsets of groups.
 
     It also has the settings of queues, and the names of users without their secrets. It has no data (see
     jobs/archive.py), and no progress of queues.
     """
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        metadata = collect(admin)
+    metadata = collect(cluster.admin)
     _write(file, encode(metadata))
     counts = {name: len(getattr(metadata, name)) for name in _KINDS}
-    if as_json:
-        print_json({"file": str(file), "cluster_id": metadata.cluster_id, **counts})
-    else:
-        summary = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
-        say(f"{file}: {summary}. It has the access rules: keep it as you keep a configuration")
+    return Answer(
+        {"file": str(file), "cluster_id": metadata.cluster_id, **counts},
+        f"{file}: {_counted(counts)}. It has the access rules: keep it as you keep a configuration",
+    )
 
 
-_KINDS = ("topics", "broker_settings", "users", "access_rules", "quotas", "groups", "queues")
-
-
+@verb(app, "minilog cluster restore metadata.json --dry-run", "minilog cluster restore metadata.json --overwrite")
 def restore(
+    cluster: Cluster,
     file: Target,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what a restore would do.")] = False,
     overwrite: Annotated[
@@ -68,34 +55,31 @@ def restore(
     group_offsets: Annotated[
         bool, typer.Option("--group-offsets", help="Also restore the offsets of groups, where the logs here hold them.")
     ] = False,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Create what a file of `backup` has and this cluster lacks.
 
     The command leaves what exists, names the differences, and deletes nothing.
     """
-    settings = client_settings(bootstrap_servers, command_config)
+    cluster.check_settings()
     wanted = decode(file.read_bytes(), str(file))
-    with admin_client(settings) as admin:
-        there = collect(admin)
-        held = _held(admin, wanted, there) if group_offsets else None
-        brokers = [broker.id for broker in admin.describe_cluster().brokers]
-        plan = plan_of(wanted, there, brokers, overwrite=overwrite, held=held)
-        if plan.conflicts:
-            raise CommandFailed(
-                f"nothing was done: {'; '.join(plan.conflicts)}. Delete the topics here, or edit the file"
-            )
-        if not dry_run:
-            carry_out(admin, plan)
-    if as_json:
-        print_json({"dry_run": dry_run, "done": plan.counts(), "left": plan.left})
-        return
-    verb = "would be restored" if dry_run else "restored"
-    say(f"{verb}: " + ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in plan.counts().items()))
-    for sentence in plan.left:
-        say(f"left: {sentence}")
+    admin = cluster.admin
+    there = collect(admin)
+    held = _held(admin, wanted, there) if group_offsets else None
+    brokers = [broker.id for broker in admin.describe_cluster().brokers]
+    plan = plan_of(wanted, there, brokers, overwrite=overwrite, held=held)
+    if plan.conflicts:
+        raise CommandFailed(f"nothing was done: {'; '.join(plan.conflicts)}. Delete the topics here, or edit the file")
+    if not dry_run:
+        carry_out(admin, plan)
+    return Answer(
+        {"dry_run": dry_run, "done": plan.counts(), "left": plan.left},
+        f"{'would be restored' if dry_run else 'restored'}: {_counted(plan.counts())}",
+        *(f"left: {sentence}" for sentence in plan.left),
+    )
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
 
 
 def collect(admin: Admin) -> Metadata:
@@ -220,15 +204,3 @@ def _write(file: pathlib.Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             file.unlink()
         raise
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the verbs `backup` and `restore` to `minilog cluster`."""
-    app.command(epilog=examples("minilog cluster backup metadata.json", "minilog cluster backup metadata.json --json"))(
-        backup
-    )
-    app.command(
-        epilog=examples(
-            "minilog cluster restore metadata.json --dry-run", "minilog cluster restore metadata.json --overwrite"
-        )
-    )(restore)

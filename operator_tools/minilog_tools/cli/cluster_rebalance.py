@@ -15,47 +15,30 @@ import typer
 
 from minilog.types import PartitionDescription, SizesFrom, TopicPartition
 from minilog_broker.failure import CommandFailed
-from minilog_tools.cli.common import (
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
-    admin_client,
-    client_settings,
-    print_json,
-    print_table,
-    say,
-)
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.common import Throttle, attributes, say
 from minilog_tools.cli.rebalance_plan import Move, Placed, loads, plan_moves
+from minilog_tools.cli.verb import Answer, Cluster, Table, verb
 
 if TYPE_CHECKING:
     from minilog import Admin
     from minilog.types import BrokerDescription
 
+app = typer.Typer()
 AT_ONCE = 20  # partitions that move together, as in a decommission: more would keep the brokers' disks from clients
 LOOK_AGAIN_S = 1.0
 _ALL_BYTES = 1 << 62
 _Loads = Mapping[int, tuple[int, int]]  # by broker: bytes, and partitions whose preferred leader it is
 
 
+@verb(app, "minilog cluster rebalance --dry-run", "minilog cluster rebalance --apply --throttle 20000000")
 def rebalance(
+    cluster: Cluster,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the moves, and do nothing. The default.")] = False,
     apply: Annotated[
         bool, typer.Option("--apply", help="Move replicas and leaders, and end when they have moved.")
     ] = False,
-    throttle: Annotated[
-        int | None,
-        typer.Option(
-            "--throttle",
-            min=1,
-            metavar="BYTES_PER_SECOND",
-            help="The rate at which each broker may copy its new replicas.",
-        ),
-    ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+    throttle: Throttle = None,
+) -> Iterator[Answer]:
     """Spread replicas by bytes, and preferred leaders by number, over the brokers that run and are not cordoned.
 
     At most 20 partitions move at once. A partition keeps as many racks as it has. You can interrupt it at any time.
@@ -64,15 +47,14 @@ def rebalance(
         raise typer.BadParameter("give --dry-run or --apply, and not both")
     if throttle is not None and not apply:
         raise typer.BadParameter("--throttle slows moves down, and a dry run has none: give --apply, too")
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        brokers = admin.describe_cluster().brokers
-        placed = placed_partitions(admin)
-        moves = plan_moves(placed, brokers)
-        _show(placed, moves, brokers, is_applied=apply, as_json=as_json)
-        if apply and moves:
-            _carry_out(admin, moves, throttle)
-    if apply and moves and not as_json:
-        say(f"{len(moves)} partitions have moved. Run the command again to see whether the brokers are even now")
+    brokers = cluster.admin.describe_cluster().brokers
+    placed = placed_partitions(cluster.admin)
+    moves = plan_moves(placed, brokers)
+    yield _plan_answer(placed, moves, brokers, is_applied=apply)
+    if apply and moves:
+        _carry_out(cluster.admin, moves, throttle)
+        if not cluster.as_json:
+            say(f"{len(moves)} partitions have moved. Run the command again to see whether the brokers are even now")
 
 
 def placed_partitions(admin: Admin) -> list[Placed]:
@@ -99,40 +81,23 @@ def _becomes(partition: PartitionDescription) -> tuple[int, ...]:
     return tuple(broker_id for broker_id in partition.replicas if broker_id not in partition.removing_replicas)
 
 
-def _show(
-    placed: Sequence[Placed],
-    moves: Sequence[Move],
-    brokers: Sequence[BrokerDescription],
-    *,
-    is_applied: bool,
-    as_json: bool,
-) -> None:
+def _plan_answer(
+    placed: Sequence[Placed], moves: Sequence[Move], brokers: Sequence[BrokerDescription], *, is_applied: bool
+) -> Answer:
     before, after = loads(placed, [], brokers), loads(placed, moves, brokers)
-    if as_json:
-        print_json(
-            {
-                "applied": is_applied,
-                "brokers": [_load_document(broker.id, before, after) for broker in brokers],
-                "moves": [_move_document(move) for move in moves],
-            }
-        )
-        return
+    of_each = [_load_document(broker.id, before, after) for broker in brokers]
+    document = {"applied": is_applied, "brokers": of_each, "moves": [_move_document(move) for move in moves]}
     columns = ("broker", "bytes", "bytes after", "leads", "leads after")
-    rows = (
-        (broker.id, before[broker.id][0], after[broker.id][0], before[broker.id][1], after[broker.id][1])
-        for broker in brokers
-    )
-    print_table(columns, rows)
+    of_brokers = Table(columns, (load.values() for load in of_each))
     if not moves:
-        say("bytes and leaders are even: nothing moves")
-        return
-    lines = (
+        return Answer(document, of_brokers, "bytes and leaders are even: nothing moves")
+    rows = (
         (move.partition.topic, move.partition.partition, _numbers(move.before), _numbers(move.after), move.copied_bytes)
         for move in moves
     )
-    print_table(("topic", "partition", "replicas", "replicas after", "bytes to copy"), lines)
-    if not is_applied:
-        say(f"nothing was changed: `minilog cluster rebalance --apply` moves these {len(moves)} partitions")
+    of_moves = Table(("topic", "partition", "replicas", "replicas after", "bytes to copy"), rows)
+    hint = f"nothing was changed: `minilog cluster rebalance --apply` moves these {len(moves)} partitions"
+    return Answer(document, of_brokers, of_moves, *([] if is_applied else [hint]))
 
 
 def _numbers(replicas: Sequence[int]) -> str:
@@ -152,8 +117,7 @@ def _load_document(broker_id: int, before: _Loads, after: _Loads) -> dict[str, A
 
 def _move_document(move: Move) -> dict[str, Any]:
     return {
-        "topic": move.partition.topic,
-        "partition": move.partition.partition,
+        **attributes(move.partition, "topic", "partition"),
         "replicas": list(move.before),
         "replicas_after": list(move.after),
         "copied_bytes": move.copied_bytes,
@@ -186,10 +150,3 @@ def _parts(moves: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
     remaining = iter(moves)
     while part := tuple(itertools.islice(remaining, AT_ONCE)):
         yield part
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the verb `rebalance` to `minilog cluster`."""
-    app.command(
-        epilog=examples("minilog cluster rebalance --dry-run", "minilog cluster rebalance --apply --throttle 20000000")
-    )(rebalance)

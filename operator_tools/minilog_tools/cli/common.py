@@ -55,6 +55,15 @@ DeletedSettings = Annotated[
 Assignments = Annotated[  # their --config is a file
     list[str] | None, typer.Option("-c", metavar="KEY=VALUE", help="A broker's setting. Repeatable.")
 ]
+Throttle = Annotated[
+    int | None,
+    typer.Option(
+        "--throttle",
+        min=1,
+        metavar="BYTES_PER_SECOND",
+        help="The rate at which each broker may copy its new replicas.",
+    ),
+]
 # Words of former versions, which scripts use.
 AlsoSet = Annotated[list[str] | None, typer.Option("--set", hidden=True)]
 AlsoUnset = Annotated[list[str] | None, typer.Option("--unset", hidden=True)]
@@ -149,7 +158,8 @@ def say_late_brokers(admin: Admin) -> None:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
-    """Print a table for people. It is as wide as the terminal, else 200 characters. Cells are text, never markup."""
+    """Print a table for people. It is as wide as the terminal, else 200 characters. Cells are text, never markup. None
+    is shown as a dash."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -157,8 +167,13 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title:
     heading = None if title is None else Text(printable(title))
     table = Table(*columns, title=heading, title_justify="left", header_style="bold")
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*(Text("-" if cell is None else printable(cell)) for cell in row))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def attributes(described: object, *names: str) -> dict[str, Any]:
+    """The named attributes, for JSON."""
+    return {name: getattr(described, name) for name in names}
 
 
 def current_environment() -> Mapping[str, str]:

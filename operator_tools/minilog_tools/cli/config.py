@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -16,19 +16,17 @@ from minilog_broker.server.config_layers import explain_config
 from minilog_tools.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
     AlsoSet,
-    AsJson,
     Assignments,
     BootstrapServers,
     CommandConfig,
     Settings,
     admin_client,
+    attributes,
     client_settings,
     current_environment,
     parse_assignments,
-    print_json,
-    print_table,
 )
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.verb import Answer, Table, verb
 
 app = typer.Typer(no_args_is_help=True)
 print_ = typer.Typer(no_args_is_help=True, help="Print the settings of a broker, or of a client.")
@@ -37,16 +35,10 @@ app.add_typer(print_, name="print")
 Changed = Annotated[bool, typer.Option("--changed", help="Leave out settings with their default.")]
 
 
-@app.callback()
-def config() -> None:
-    """Print the settings of a broker or a client as they count, with their origins."""
-
-
-@print_.command(
-    epilog=examples(
-        "minilog config print broker --config broker.toml -c log.level=debug",
-        "minilog config print broker --id 2 --changed",
-    )
+@verb(
+    print_,
+    "minilog config print broker --config broker.toml -c log.level=debug",
+    "minilog config print broker --id 2 --changed",
 )
 def broker(
     broker_id: Annotated[
@@ -58,8 +50,7 @@ def broker(
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     changed: Changed = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Print the settings that `minilog broker` would have with the same options and environment.
 
     With --id: print the settings of a running broker, also those that were set while it ran.
@@ -68,28 +59,24 @@ def broker(
         if config_file is not None or assignments or also_set:
             raise typer.BadParameter("a running broker has its own configuration: leave --config and -c out")
         with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-            running = admin.broker_config(broker_id)
-        _print(running, changed=changed, as_json=as_json)
-        return
+            return _answer(admin.broker_config(broker_id), changed=changed)
     if bootstrap_servers is not None or command_config is not None:
         raise typer.BadParameter("without --id the command asks no broker: give --id, or leave the address out")
     settings = parse_assignments(assignments, also_set)
-    _print(explain_config(config_file, current_environment(), settings), changed=changed, as_json=as_json)
+    return _answer(explain_config(config_file, current_environment(), settings), changed=changed)
 
 
-@print_.command(
-    epilog=examples(
-        "minilog config print client --command-config client.properties --changed",
-        "minilog config print client -c acks=1 --json",
-    )
+@verb(
+    print_,
+    "minilog config print client --command-config client.properties --changed",
+    "minilog config print client -c acks=1 --json",
 )
 def client(
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     settings: Settings = None,
     changed: Changed = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Print the settings that a client has with this file and these options. Verbs set a few more."""
     layers: list[tuple[Origin, dict[str, str]]] = []
     if command_config is not None:
@@ -101,29 +88,21 @@ def client(
     servers = "bootstrap.servers"
     if not environment.get(client_config.variable_of(servers)) and not any(servers in layer for _, layer in layers):
         layers.insert(0, (Origin(Source.DEFAULT), {servers: DEFAULT_BOOTSTRAP_SERVERS}))
-    _print(client_config.explain_config(layers, environment), changed=changed, as_json=as_json)
+    return _answer(client_config.explain_config(layers, environment), changed=changed)
 
 
-def _print(settings: Sequence[EffectiveSetting], *, changed: bool, as_json: bool) -> None:
+def _answer(settings: Sequence[EffectiveSetting], *, changed: bool) -> Answer:
     shown = [setting for setting in settings if not changed or setting.origin.source is not Source.DEFAULT]
-    if as_json:
-        print_json(documents(shown))
-        return
     rows = (
         (setting.name, setting.value, f"{setting.origin.source.value} {setting.origin.where}".strip())
         for setting in shown
     )
-    print_table(("setting", "value", "from"), rows)
-
-
-def documents(settings: Iterable[EffectiveSetting]) -> list[dict[str, str]]:
-    """The settings, for JSON."""
-    return [
+    documents = [
         {
-            "name": setting.name,
-            "value": setting.value,
+            **attributes(setting, "name", "value"),
             "source": setting.origin.source.value,
             "where": setting.origin.where,
         }
-        for setting in settings
+        for setting in shown
     ]
+    return Answer(documents, Table(("setting", "value", "from"), rows))

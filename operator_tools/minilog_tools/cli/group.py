@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -11,169 +11,105 @@ from minilog import Admin, TopicPartition
 from minilog.errors import GroupIdNotFound
 from minilog.types import GroupDescription, GroupPosition
 from minilog_broker.failure import CommandFailed
-from minilog_tools.cli.common import (
-    OFFSET_FORMS,
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
-    admin_client,
-    client_settings,
-    print_json,
-    print_table,
-    read_offset,
-    read_ranges,
-    say,
-)
-from minilog_tools.cli.consume import begin_offsets
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.common import OFFSET_FORMS, attributes, read_offset, read_ranges
+from minilog_tools.cli.held_offsets import begin_offsets
+from minilog_tools.cli.verb import Answer, Cluster, Table, verb
 
 app = typer.Typer(no_args_is_help=True)
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 
 
-@app.callback()
-def group() -> None:
-    """List, describe, seek and delete groups, and remove a member from one."""
-
-
-@app.command("list", epilog=examples("minilog group list", "minilog group list --json"))
-def list_(
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+@verb(app, "minilog group list", "minilog group list --json", name="list")
+def list_(cluster: Cluster) -> Answer:
     """List the groups that have committed anything, or that have members."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        listings = admin.list_groups()
-    if as_json:
-        print_json(
-            [
-                {"group_id": listing.group_id, "partitions": listing.partition_count, "members": listing.member_count}
-                for listing in listings
-            ]
-        )
-    else:
-        print_table(
-            ("group", "partitions", "members"),
-            ((listing.group_id, listing.partition_count, listing.member_count) for listing in listings),
-        )
+    documents = [
+        {"group_id": listing.group_id, "partitions": listing.partition_count, "members": listing.member_count}
+        for listing in cluster.admin.list_groups()
+    ]
+    return Answer(documents, Table(("group", "partitions", "members"), (found.values() for found in documents)))
 
 
-@app.command(epilog=examples("minilog group describe report", "minilog group describe report --json"))
-def describe(
-    name: Group,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+@verb(app, "minilog group describe report", "minilog group describe report --json")
+def describe(cluster: Cluster, name: Group) -> Answer:
     """Show a group's offset in each partition and how far it is behind, its members, and the partitions of each."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        description = admin.describe_group(name)
-    if as_json:
-        print_json(group_document(description))
-        return
+    description = cluster.admin.describe_group(name)
+    tables = [Table(_OFFSET_COLUMNS, _offset_rows(description), title=name)]
     if description.members:
-        print_members(description)
-    print_table(
-        ("topic", "partition", "offset", "end", "records behind", "seconds behind"),
-        (
-            (
-                position.topic,
-                position.partition,
-                position.offset,
-                _shown(position.end_offset),
-                _shown(position.lag_records),
-                "-" if position.lag_seconds is None else f"{position.lag_seconds:.1f}",
-            )
-            for position in description.offsets
-        ),
-        title=name,
-    )
+        tables.insert(0, members_table(description))
     if description.pending:
-        print_table(
-            ("topic", "partition", "offset", "transaction"),
-            (
-                (partition.topic, partition.partition, offset, transaction.transactional_id or "-")
-                for transaction in description.pending
-                for partition, offset in transaction.offsets.items()
-            ),
-            title="in transactions that have not ended",
+        rows = (
+            (partition.topic, partition.partition, offset, transaction.transactional_id or "-")
+            for transaction in description.pending
+            for partition, offset in transaction.offsets.items()
+        )
+        columns = ("topic", "partition", "offset", "transaction")
+        tables.append(Table(columns, rows, title="in transactions that have not ended"))
+    return Answer(group_document(description), *tables)
+
+
+_OFFSET_COLUMNS = ("topic", "partition", "offset", "end", "records behind", "seconds behind")
+
+
+def _offset_rows(description: GroupDescription) -> Iterator[tuple[object, ...]]:
+    for position in description.offsets:
+        behind_s = None if position.lag_seconds is None else f"{position.lag_seconds:.1f}"
+        yield (
+            position.topic,
+            position.partition,
+            position.offset,
+            position.end_offset,
+            position.lag_records,
+            behind_s,
         )
 
 
-@app.command(
-    epilog=examples("minilog group seek report -o @1714566600000", "minilog group seek report -t flights -o end")
-)
+@verb(app, "minilog group seek report -o @1714566600000", "minilog group seek report -t flights -o end")
 def seek(
+    cluster: Cluster,
     name: Group,
     offset: Annotated[str, typer.Option("-o", "--offset", metavar=OFFSET_FORMS, help="Where the group goes on.")],
     topic: Annotated[str | None, typer.Option("-t", "--topic", help="Default: all topics of the group.")] = None,
     partition: Annotated[
         int | None, typer.Option("-p", "--partition", min=0, help="With -t. Default: all partitions.")
     ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Move the offsets of a group. Stop its readers first, because they commit their own offsets. Then start them
     again."""
     offset = read_offset(offset)
     if partition is not None and topic is None:
         raise typer.BadParameter("-p needs -t TOPIC")
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        chosen = _chosen(admin, name, topic, partition)
-        offsets = admin.seek_group(name, _positions(admin, chosen, offset))
-    if as_json:
-        print_json(
-            [
-                {"topic": moved.topic, "partition": moved.partition, "offset": position}
-                for moved, position in offsets.items()
-            ]
-        )
-    else:
-        for moved, position in offsets.items():
-            say(f"partition {moved.partition} of {moved.topic}: group {name} goes on at {position}")
+    chosen = _chosen(cluster.admin, name, topic, partition)
+    offsets = cluster.admin.seek_group(name, _positions(cluster.admin, chosen, offset))
+    return Answer(
+        [{**attributes(moved, "topic", "partition"), "offset": position} for moved, position in offsets.items()],
+        *(
+            f"partition {moved.partition} of {moved.topic}: group {name} goes on at {position}"
+            for moved, position in offsets.items()
+        ),
+    )
 
 
-@app.command(
-    "remove-member",
-    epilog=examples(
-        "minilog group remove-member report 5f0c9a52-7f0e-4b34-a1f6-3f4d4f4e9a11",
-        "minilog group remove-member report worker-3",
-    ),
+@verb(
+    app,
+    "minilog group remove-member report 5f0c9a52-7f0e-4b34-a1f6-3f4d4f4e9a11",
+    "minilog group remove-member report worker-3",
+    name="remove-member",
 )
 def remove_member(
+    cluster: Cluster,
     name: Group,
     member: Annotated[str, typer.Argument(metavar="MEMBER", help="The member's id, or its instance id.")],
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Fence a member of a group. Its partitions go to the other members. If its process still runs, it joins again."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        admin.remove_group_member(name, member)
-    if as_json:
-        print_json({"group_id": name, "member": member, "removed": True})
-    else:
-        say(f"member {member} removed from group {name}")
+    cluster.admin.remove_group_member(name, member)
+    return Answer({"group_id": name, "member": member, "removed": True}, f"member {member} removed from group {name}")
 
 
-@app.command(
-    epilog=examples("minilog group delete report", "minilog group delete report --command-config client.properties")
-)
-def delete(
-    name: Group,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+@verb(app, "minilog group delete report", "minilog group delete report --command-config client.properties")
+def delete(cluster: Cluster, name: Group) -> Answer:
     """Delete a group, with all offsets that it has committed."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        admin.delete_group(name)
-    if as_json:
-        print_json({"group_id": name, "deleted": True})
-    else:
-        say(f"group {name} deleted")
+    cluster.admin.delete_group(name)
+    return Answer({"group_id": name, "deleted": True}, f"group {name} deleted")
 
 
 def _chosen(admin: Admin, name: str, topic: str | None, partition: int | None) -> list[TopicPartition]:
@@ -200,26 +136,27 @@ def _positions(admin: Admin, chosen: Iterable[TopicPartition], offset: str) -> d
     return positions
 
 
-def print_members(description: GroupDescription) -> None:
-    """Print the members of a group, and the partitions of each."""
-    print_table(
-        ("member", "instance", "client", "host", "epoch", "reads", "gives back", "silent s"),
+def members_table(description: GroupDescription) -> Table:
+    """The members of a group, and the partitions of each."""
+    rows = (
         (
-            (
-                member.member_id,
-                member.instance_id or "-",
-                member.client_id or "-",
-                member.client_host,
-                member.member_epoch,
-                _ranges(member.assigned),
-                _ranges(member.revoking),
-                "away" if member.is_away else f"{member.silent_seconds:.1f}",
-            )
-            for member in description.members
-        ),
-        title=f"{description.group_id}: {len(description.members)} members, epoch {description.epoch}, "
-        f"assignor {description.assignor}",
+            member.member_id,
+            member.instance_id or "-",
+            member.client_id or "-",
+            member.client_host,
+            member.member_epoch,
+            _ranges(member.assigned),
+            _ranges(member.revoking),
+            "away" if member.is_away else f"{member.silent_seconds:.1f}",
+        )
+        for member in description.members
     )
+    columns = ("member", "instance", "client", "host", "epoch", "reads", "gives back", "silent s")
+    title = (
+        f"{description.group_id}: {len(description.members)} members, epoch {description.epoch}, "
+        f"assignor {description.assignor}"
+    )
+    return Table(columns, rows, title=title)
 
 
 def _ranges(partitions: Iterable[TopicPartition]) -> str:
@@ -243,18 +180,10 @@ def _ranges(partitions: Iterable[TopicPartition]) -> str:
 def group_document(description: GroupDescription) -> dict[str, Any]:
     """A described group, for machines."""
     return {
-        "group_id": description.group_id,
-        "kind": description.kind,
-        "epoch": description.epoch,
-        "assignor": description.assignor,
+        **attributes(description, "group_id", "kind", "epoch", "assignor"),
         "members": [
             {
-                "member_id": member.member_id,
-                "instance_id": member.instance_id,
-                "rack": member.rack,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-                "member_epoch": member.member_epoch,
+                **attributes(member, "member_id", "instance_id", "rack", "client_id", "client_host", "member_epoch"),
                 "topics": member.topics,
                 "assigned": _documents(member.assigned),
                 "revoking": _documents(member.revoking),
@@ -266,23 +195,18 @@ def group_document(description: GroupDescription) -> dict[str, Any]:
         ],
         "offsets": [
             {
-                "topic": position.topic,
-                "partition": position.partition,
-                "offset": position.offset,
-                "metadata": position.metadata,
+                **attributes(position, "topic", "partition", "offset", "metadata"),
                 "committed_at": position.committed_ms,
-                "end_offset": position.end_offset,
-                "lag_records": position.lag_records,
+                **attributes(position, "end_offset", "lag_records"),
                 "lag_seconds": None if position.lag_seconds is None else round(position.lag_seconds, 3),
             }
             for position in description.offsets
         ],
         "pending": [
             {
-                "transactional_id": transaction.transactional_id,
-                "producer_id": transaction.producer_id,
+                **attributes(transaction, "transactional_id", "producer_id"),
                 "offsets": [
-                    {"topic": partition.topic, "partition": partition.partition, "offset": offset}
+                    {**attributes(partition, "topic", "partition"), "offset": offset}
                     for partition, offset in transaction.offsets.items()
                 ],
             }
@@ -292,8 +216,4 @@ def group_document(description: GroupDescription) -> dict[str, Any]:
 
 
 def _documents(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
-    return [{"topic": partition.topic, "partition": partition.partition} for partition in partitions]
-
-
-def _shown(number: int | None) -> int | str:
-    return "-" if number is None else number
+    return [attributes(partition, "topic", "partition") for partition in partitions]

@@ -17,22 +17,17 @@ from minilog import Producer, RecordMetadata
 from minilog.errors import InvalidRecord
 from minilog_broker.failure import CommandFailed
 from minilog_tools.cli.answers import Answers
-from minilog_tools.cli.common import (
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
-    Settings,
-    admin_client,
-    client_settings,
-    parse_assignments,
-)
+from minilog_tools.cli.common import Settings, admin_client, attributes, parse_assignments
 from minilog_tools.cli.given_records import GivenRecord, OfAll, key_of, of_files, parse_headers, split_lines
 from minilog_tools.cli.produce_rows import RowFormat, check_time_zone, produce_rows
+from minilog_tools.cli.verb import Cluster, command
 
 ACKS = ("0", "1", "all")
 
 
+@command
 def produce(
+    cluster: Cluster,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
     key: Annotated[str | None, typer.Option("-k", "--key", help="The key of every record.")] = None,
     key_file: Annotated[
@@ -67,9 +62,6 @@ def produce(
         typer.Option("--time-zone", metavar="ZONE", help="The zone of times in Parquet without one, as UTC."),
     ] = None,
     settings: Settings = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
 ) -> None:
     """Write one record per line of stdin. With --format: the rows of files, or of stdin, to a typed topic."""
     if acks is not None and acks not in ACKS:
@@ -85,18 +77,18 @@ def produce(
             "the delimiter splits lines of stdin: leave it out with --file", param_hint="--key-delimiter"
         )
     fixed_key = key_of(key, key_file, key_delimiter)
-    config: dict[str, Any] = {"acks": "all", **client_settings(bootstrap_servers, command_config)}
+    config: dict[str, Any] = {"acks": "all", **cluster.settings}
     if acks is not None:
         config["acks"] = acks
     config |= parse_assignments(settings)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if form is not None:
-        produce_rows(config, topic, form, files or [], partition, as_json=as_json, time_zone=time_zone)
+        produce_rows(config, topic, form, files or [], partition, as_json=cluster.as_json, time_zone=time_zone)
         return
     records = (
         of_files(value_files, fixed_key) if value_files else split_lines(sys.stdin.buffer, fixed_key, key_delimiter)
     )
-    _produce_records(config, topic, records, partition, of_all, as_json=as_json)
+    _produce_records(config, topic, records, partition, of_all, as_json=cluster.as_json)
 
 
 def _produce_records(
@@ -140,8 +132,7 @@ def _given(key_delimiter: str | None, *others: object) -> tuple[str, ...]:
 
 
 def _documents(metadata: RecordMetadata) -> list[dict[str, Any]]:
-    partition = {"topic": metadata.topic, "partition": metadata.partition}
-    return [{**partition, "offset": metadata.offset, "timestamp": metadata.timestamp}]
+    return [attributes(metadata, "topic", "partition", "offset", "timestamp")]
 
 
 def _explained(config: Mapping[str, Any], topic: str, error: InvalidRecord) -> Exception:

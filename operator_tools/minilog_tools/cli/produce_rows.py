@@ -20,7 +20,7 @@ from minilog.types import BatchMetadata
 from minilog_broker.failure import CommandFailed
 from minilog_broker.printable import printable
 from minilog_tools.cli.answers import Answers
-from minilog_tools.cli.common import admin_client
+from minilog_tools.cli.common import admin_client, attributes
 from minilog_tools.cli.json_rows import json_rows
 from minilog_tools.cli.row_sources import BadRows, Counted, Part, Pipe, ReadRows
 from minilog_tools.cli.table_rows import csv_rows, parquet_rows
@@ -103,15 +103,7 @@ def _schema(config: dict[str, Any], topic: str) -> TopicSchema:
 
 
 def _documents(batches: list[BatchMetadata]) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": batch.topic,
-            "partition": batch.partition,
-            "first_offset": batch.first_offset,
-            "last_offset": batch.last_offset,
-        }
-        for batch in batches
-    ]
+    return [attributes(batch, "topic", "partition", "first_offset", "last_offset") for batch in batches]
 
 
 def _name(path: pathlib.Path) -> str:

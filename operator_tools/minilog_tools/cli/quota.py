@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from minilog.admin.security import Quota, QuotaAlteration
 from minilog.security.quota_keys import DEFAULT_ENTITY, QUOTA_KEYS
 from minilog_broker.failure import CommandFailed
-from minilog_tools.cli.common import (
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
-    admin_client,
-    client_settings,
-    parse_assignments,
-    print_json,
-    print_table,
-    say,
-)
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.common import parse_assignments
+from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+
+if TYPE_CHECKING:
+    from minilog import Admin
 
 app = typer.Typer(no_args_is_help=True)
 Entity = Annotated[
@@ -32,77 +26,61 @@ Entity = Annotated[
 _KEYS = ", ".join(QUOTA_KEYS)
 
 
-@app.callback()
-def quota() -> None:
-    """Set, list and remove quotas of users. Each broker counts by itself."""
-
-
-@app.command(
-    "set",
-    epilog=examples(
-        "minilog quota set User:alice producer_byte_rate=10000000 connections=20",
-        "minilog quota set default consumer_byte_rate=50000000",
-    ),
+@verb(
+    app,
+    "minilog quota set User:alice producer_byte_rate=10000000 connections=20",
+    "minilog quota set default consumer_byte_rate=50000000",
+    name="set",
 )
 def set_(
+    cluster: Cluster,
     entity: Entity,
     assignments: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help=f"The keys are {_KEYS}.")],
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Set quotas for each broker: bytes a second, a number a second, or a number at a time."""
-    wanted = [QuotaAlteration(entity, key, whole_number(key, value)) for key, value in _parsed(assignments).items()]
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        former = {limit.key: limit.value for limit in admin.alter_quotas(wanted)}
-    if as_json:
-        values = {alteration.key: alteration.value for alteration in wanted}
-        print_json({"entity": entity, "quotas": values, "former": former})
-        return
-    for alteration in wanted:
-        before = former.get(alteration.key, "without limit")
-        say(f"{alteration.key} of {entity} is {alteration.value}, and was {before} before")
+    wanted = {key: whole_number(key, value) for key, value in _parsed(assignments).items()}
+    former = _alter(cluster.admin, entity, wanted)
+    return Answer(
+        {"entity": entity, "quotas": wanted, "former": former},
+        *(
+            f"{key} of {entity} is {value}, and was {former.get(key, 'without limit')} before"
+            for key, value in wanted.items()
+        ),
+    )
 
 
-@app.command("list", epilog=examples("minilog quota list", "minilog quota list User:alice --json"))
+@verb(app, "minilog quota list", "minilog quota list User:alice --json", name="list")
 def list_(
-    entity: Annotated[str | None, typer.Argument(metavar="[ENTITY]", help="Default: all.")] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+    cluster: Cluster, entity: Annotated[str | None, typer.Argument(metavar="[ENTITY]", help="Default: all.")] = None
+) -> Answer:
     """List the quotas that are set."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        quotas = admin.describe_quotas(entity)
-    if as_json:
-        print_json(quota_documents(quotas))
-        return
+    quotas = cluster.admin.describe_quotas(entity)
     rows = ((limit.entity, limit.key, limit.value, _unit(limit.key)) for limit in quotas)
-    print_table(("entity", "key", "value", "unit"), rows)
+    return Answer(quota_documents(quotas), Table(("entity", "key", "value", "unit"), rows))
 
 
-@app.command(epilog=examples("minilog quota remove User:alice", "minilog quota remove User:alice connections"))
+@verb(app, "minilog quota remove User:alice", "minilog quota remove User:alice connections")
 def remove(
+    cluster: Cluster,
     entity: Entity,
     keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY...]", help="Default: all that are set.")] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Remove quotas."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        wanted = list(dict.fromkeys(keys)) if keys else [limit.key for limit in admin.describe_quotas(entity)]
-        former = {
-            limit.key: limit.value for limit in admin.alter_quotas(QuotaAlteration(entity, key, None) for key in wanted)
-        }
+    wanted = dict.fromkeys(keys or (limit.key for limit in cluster.admin.describe_quotas(entity)))
+    former = _alter(cluster.admin, entity, wanted)
     if missing := [key for key in wanted if key not in former] or ([] if wanted else ["quota"]):
         removed = f". The command removed {', '.join(former)}" if former else ""
         raise CommandFailed(f"{entity} had no {', no '.join(missing)}: see `minilog quota list`{removed}")
-    if as_json:
-        print_json({"entity": entity, "former": former})
-        return
-    for key, value in former.items():
-        say(f"{key} of {entity} is without limit, and was {value} before")
+    return Answer(
+        {"entity": entity, "former": former},
+        *(f"{key} of {entity} is without limit, and was {value} before" for key, value in former.items()),
+    )
+
+
+def _alter(admin: Admin, entity: str, wanted: Mapping[str, int | None]) -> dict[str, int]:
+    """Set quotas, or remove those that are None. Returns the former ones."""
+    former = admin.alter_quotas([QuotaAlteration(entity, key, value) for key, value in wanted.items()])
+    return {limit.key: limit.value for limit in former}
 
 
 def quota_documents(quotas: list[Quota]) -> list[dict[str, Any]]:

@@ -14,42 +14,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minilog_broker.failure import CommandFailed
-from minilog_tools.cli.common import (
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
-    admin_client,
-    client_settings,
-    print_json,
-    print_table,
-    say,
-)
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.common import Throttle, say
+from minilog_tools.cli.verb import Answer, Cluster, Table, verb
 
 if TYPE_CHECKING:
     from minilog import Admin
     from minilog.types import BrokerLoad
 
+app = typer.Typer()
 LOOK_AGAIN_S = 1.0
 BrokerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's number.")]
 
 
-def list_brokers(
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+@verb(app, "minilog broker list", "minilog broker list --json", name="list")
+def list_brokers(cluster: Cluster) -> Answer:
     """List the registered brokers: their states, whether they take new replicas, and their replicas and leaders."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        loads = admin.list_brokers()
-    if as_json:
-        print_json([load_document(load) for load in loads])
-        return
+    loads = cluster.admin.list_brokers()
     rows = (
         (load.broker.id, load.broker.state, placement(load), load.replicas, load.leaders, load.broker.rack or "-")
         for load in loads
     )
-    print_table(("broker", "state", "new replicas", "replicas", "leads", "rack"), rows)
+    columns = ("broker", "state", "new replicas", "replicas", "leads", "rack")
+    return Answer([load_document(load) for load in loads], Table(columns, rows))
 
 
 def placement(load: BrokerLoad) -> str:
@@ -72,55 +58,42 @@ def load_document(load: BrokerLoad) -> dict[str, Any]:
     }
 
 
-def cordon(
-    broker_id: BrokerId,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+@verb(app, "minilog broker cordon 4", "minilog broker cordon 4 --json")
+def cordon(cluster: Cluster, broker_id: BrokerId) -> Answer:
     """Place no new replica on a broker. Those that it has stay, and it leads on."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        admin.cordon_broker(broker_id)
-    _done(broker_id, "cordoned", f"broker {broker_id} gets no new replica from now on", as_json)
+    cluster.admin.cordon_broker(broker_id)
+    return Answer({"id": broker_id, "cordoned": True}, f"broker {broker_id} gets no new replica from now on")
 
 
-def uncordon(
-    broker_id: BrokerId,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+@verb(app, "minilog broker uncordon 4", "minilog broker uncordon 4 --json")
+def uncordon(cluster: Cluster, broker_id: BrokerId) -> Answer:
     """Place new replicas on a broker again. A decommission ends with it, but moves that have begun go on."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        admin.uncordon_broker(broker_id)
-    _done(broker_id, "uncordoned", f"broker {broker_id} gets new replicas again", as_json)
+    cluster.admin.uncordon_broker(broker_id)
+    return Answer({"id": broker_id, "uncordoned": True}, f"broker {broker_id} gets new replicas again")
 
 
+@verb(app, "minilog broker decommission 4", "minilog broker decommission 4 --throttle 20000000 --wait")
 def decommission(
+    cluster: Cluster,
     broker_id: BrokerId,
-    throttle: Annotated[
-        int | None,
-        typer.Option(
-            "--throttle",
-            min=1,
-            metavar="BYTES_PER_SECOND",
-            help="The rate at which each broker may copy its new replicas.",
-        ),
-    ] = None,
+    throttle: Throttle = None,
     wait: Annotated[bool, typer.Option("--wait", help="End when the broker has no replica left.")] = False,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Move all replicas of a broker to others, at most 20 partitions at once.
 
     The controller goes on by itself, also when this command ends. It forgets the broker when the broker stops after
     that. `minilog broker uncordon` ends the decommission.
     """
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle)
-        outcome = _wait_until_empty(admin, broker_id) if wait else "is being decommissioned"
-    _done(broker_id, "empty" if wait else "decommissioning", f"broker {broker_id} {outcome}", as_json)
+    cluster.admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle)
+    outcome = _wait_until_empty(cluster.admin, broker_id) if wait else "is being decommissioned"
+    return Answer({"id": broker_id, "empty" if wait else "decommissioning": True}, f"broker {broker_id} {outcome}")
+
+
+@verb(app, "minilog broker forget 4", "minilog broker forget 4 --json")
+def forget(cluster: Cluster, broker_id: BrokerId) -> Answer:
+    """Unregister a broker that is gone and has no replica. A broker that starts again joins as a new one."""
+    cluster.admin.forget_broker(broker_id)
+    return Answer({"id": broker_id, "forgotten": True}, f"broker {broker_id} is registered no more")
 
 
 def _wait_until_empty(admin: Admin, broker_id: int) -> str:
@@ -171,33 +144,3 @@ def _progress(broker_id: int) -> Iterator[Callable[[int], None]]:
         last_shown = left
 
     yield write
-
-
-def forget(
-    broker_id: BrokerId,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
-    """Unregister a broker that is gone and has no replica. A broker that starts again joins as a new one."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        admin.forget_broker(broker_id)
-    _done(broker_id, "forgotten", f"broker {broker_id} is registered no more", as_json)
-
-
-def _done(broker_id: int, state: str, sentence: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"id": broker_id, state: True})
-    else:
-        say(sentence)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these verbs to `minilog broker`."""
-    app.command("list", epilog=examples("minilog broker list", "minilog broker list --json"))(list_brokers)
-    app.command(epilog=examples("minilog broker cordon 4", "minilog broker cordon 4 --json"))(cordon)
-    app.command(epilog=examples("minilog broker uncordon 4", "minilog broker uncordon 4 --json"))(uncordon)
-    app.command(
-        epilog=examples("minilog broker decommission 4", "minilog broker decommission 4 --throttle 20000000 --wait")
-    )(decommission)
-    app.command(epilog=examples("minilog broker forget 4", "minilog broker forget 4 --json"))(forget)

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from minilog_tools.cli.common import AsJson, BootstrapServers, CommandConfig, client_settings
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.verb import Answer, Cluster, verb
 
 app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
@@ -34,36 +33,29 @@ TimestampColumn = Annotated[
 ]
 
 
-@app.callback()
-def schema() -> None:
-    """Show and evolve the schema of a typed topic."""
-
-
-@app.command(epilog=examples("minilog topic schema show flights", "minilog topic schema show flights --version 1"))
+@verb(app, "minilog topic schema show flights", "minilog topic schema show flights --version 1")
 def show(
+    cluster: Cluster,
     name: Name,
     version: Annotated[int | None, typer.Option("--version", min=1, help="The latest by default.")] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show the columns of a typed topic, and what each version changed."""
     from minilog_tools.cli import topic_schema
 
-    topic_schema.show(client_settings(bootstrap_servers, command_config), name, version, as_json=as_json)
+    return topic_schema.show(cluster.admin, name, version)
 
 
 def _repeatable(*names: str, metavar: str, help: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=f"{help} Repeatable.")
 
 
-@app.command(
-    epilog=examples(
-        "minilog topic schema evolve flights --add 'gate string' --rename delay=late",
-        "minilog topic schema evolve flights --drop tailnum --dry-run",
-    )
+@verb(
+    app,
+    "minilog topic schema evolve flights --add 'gate string' --rename delay=late",
+    "minilog topic schema evolve flights --drop tailnum --dry-run",
 )
 def evolve(
+    cluster: Cluster,
     name: Name,
     add: Annotated[
         list[str] | None,
@@ -89,10 +81,7 @@ def evolve(
         typer.Option("--schema", metavar="FILE.json", help="Add the new columns and wider types of a file."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the next version, and make none.")] = False,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Make the next version of a topic's schema. First rename, then drop, nullable, widen, add, schema, move."""
     from minilog_tools.cli import topic_schema
 
@@ -105,5 +94,4 @@ def evolve(
         move=move or (),
         file=file,
     )
-    settings = client_settings(bootstrap_servers, command_config)
-    topic_schema.evolve(settings, name, change, dry_run=dry_run, as_json=as_json)
+    return topic_schema.evolve(cluster.admin, name, change, dry_run=dry_run)

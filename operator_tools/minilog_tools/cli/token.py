@@ -20,36 +20,20 @@ from minilog.admin.security import DelegationToken, TokenInformation
 from minilog.config import parse_config
 from minilog.security.secret import Secret
 from minilog_broker.failure import CommandFailed
-from minilog_tools.cli.common import (
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
-    admin_client,
-    client_settings,
-    join,
-    print_json,
-    print_table,
-    say,
-    say_late_brokers,
-)
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.common import join, say_late_brokers
+from minilog_tools.cli.verb import Answer, Cluster, Table, verb
 
 app = typer.Typer(no_args_is_help=True)
 TokenId = Annotated[str, typer.Argument(metavar="ID", help="The token's id: see `minilog token list`.")]
 
 
-@app.callback()
-def token() -> None:
-    """Create, renew, expire and list delegation tokens, as the user of --command-config."""
-
-
-@app.command(
-    epilog=examples(
-        "minilog token create --out job.properties --command-config client.properties",
-        "minilog token create --print --max-life-time-period 86400000 --command-config client.properties",
-    )
+@verb(
+    app,
+    "minilog token create --out job.properties --command-config client.properties",
+    "minilog token create --print --max-life-time-period 86400000 --command-config client.properties",
 )
 def create(
+    cluster: Cluster,
     out: Annotated[
         pathlib.Path | None,
         typer.Option(
@@ -68,40 +52,33 @@ def create(
     max_life_time_period: Annotated[
         int | None, typer.Option("--max-life-time-period", metavar="MS", help="No renewal goes beyond this time.")
     ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Create a token. The command shows the secret only once: give --out FILE, or --print."""
     if (out is None) == (not to_stdout):
         raise typer.BadParameter(
             "the command shows the token's secret only once: give --out FILE or --print, one of them"
         )
-    settings = client_settings(bootstrap_servers, command_config)
-    with contextlib.ExitStack() as stack:
-        file = None if out is None else stack.enter_context(_private_file(out))
-        admin = stack.enter_context(admin_client(settings))
-        made = admin.create_delegation_token(renewers or (), max_life_time_period)
+    cluster.check_settings()
+    with contextlib.nullcontext() if out is None else _private_file(out) as file:
+        made = cluster.admin.create_delegation_token(renewers or (), max_life_time_period)
         if file is not None:
-            file.write(client_file(settings, made))
-    shown = {"hmac": made.hmac.reveal()} if to_stdout else {}
-    if as_json:
-        print_json(token_document(made.information) | shown)
-        return
-    _print_tokens([made.information])
-    for name, value in shown.items():
-        say(f"{name}: {value}")
+            file.write(client_file(cluster.settings, made))
+    document, lines = token_document(made.information), []
+    if to_stdout:
+        document["hmac"] = made.hmac.reveal()
+        lines = [f"hmac: {document['hmac']}"]
     if out is not None:
-        say(f"{out} has all that a client needs to log in with it")
+        lines = [f"{out} has all that a client needs to log in with it"]
+    return Answer(document, _table([made.information]), *lines)
 
 
-@app.command(
-    epilog=examples(
-        "minilog token renew 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --command-config client.properties",
-        "minilog token renew 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --renew-time-period 3600000",
-    )
+@verb(
+    app,
+    "minilog token renew 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --command-config client.properties",
+    "minilog token renew 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --renew-time-period 3600000",
 )
 def renew(
+    cluster: Cluster,
     token_id: TokenId,
     renew_time_period: Annotated[
         int | None,
@@ -109,67 +86,51 @@ def renew(
             "--renew-time-period", metavar="MS", help="Counts from now on. Default: a setting of the brokers."
         ),
     ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Let a token end later. The user must be its owner or one of its renewers."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        expiry_ms = admin.renew_delegation_token(token_id, renew_time_period)
-    _done(token_id, "ends at", expiry_ms, as_json=as_json)
+    return _ends(token_id, cluster.admin.renew_delegation_token(token_id, renew_time_period))
 
 
-@app.command(
-    epilog=examples(
-        "minilog token expire 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --command-config client.properties",
-        "minilog token expire 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --expiry-time-period 60000",
-    )
+@verb(
+    app,
+    "minilog token expire 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --command-config client.properties",
+    "minilog token expire 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --expiry-time-period 60000",
 )
 def expire(
+    cluster: Cluster,
     token_id: TokenId,
     expiry_time_period: Annotated[
         int | None, typer.Option("--expiry-time-period", metavar="MS", help="Counts from now on. Default: at once.")
     ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """End a token, and the sessions that began with it.
 
     The user must be its owner, one of its renewers, or a user that may alter the cluster.
     """
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        expiry_ms = admin.expire_delegation_token(token_id, expiry_time_period)
-        say_late_brokers(admin)
-    _done(token_id, "ends at", expiry_ms, as_json=as_json)
+    expiry_ms = cluster.admin.expire_delegation_token(token_id, expiry_time_period)
+    say_late_brokers(cluster.admin)
+    return _ends(token_id, expiry_ms)
 
 
-@app.command(
-    "list",
-    epilog=examples(
-        "minilog token list --command-config client.properties",
-        "minilog token list --owner-principal User:alice --json --command-config client.properties",
-    ),
+@verb(
+    app,
+    "minilog token list --command-config client.properties",
+    "minilog token list --owner-principal User:alice --json --command-config client.properties",
+    name="list",
 )
 def list_(
+    cluster: Cluster,
     owners: Annotated[
         list[str] | None,
         typer.Option("--owner-principal", metavar="User:NAME", help="The owners. Default: all. Repeatable."),
     ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """List the tokens that the user owns or may renew, without secrets.
 
     A user that may describe the cluster sees all tokens.
     """
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        tokens = admin.describe_delegation_tokens(owners)
-    if as_json:
-        print_json([token_document(information) for information in tokens])
-    else:
-        _print_tokens(tokens)
+    tokens = cluster.admin.describe_delegation_tokens(owners)
+    return Answer([token_document(information) for information in tokens], _table(tokens))
 
 
 def token_document(information: TokenInformation) -> dict[str, Any]:
@@ -216,7 +177,7 @@ def _private_file(path: pathlib.Path) -> Iterator[IO[str]]:
         raise
 
 
-def _print_tokens(tokens: list[TokenInformation]) -> None:
+def _table(tokens: list[TokenInformation]) -> Table:
     rows = (
         (
             information.token_id,
@@ -226,7 +187,7 @@ def _print_tokens(tokens: list[TokenInformation]) -> None:
         )
         for information in tokens
     )
-    print_table(("id", "owner", "renewers", "ends", "is renewed until"), rows)
+    return Table(("id", "owner", "renewers", "ends", "is renewed until"), rows)
 
 
 def _moment(timestamp_ms: int) -> str:
@@ -236,8 +197,5 @@ def _moment(timestamp_ms: int) -> str:
         return f"{timestamp_ms} ms"
 
 
-def _done(token_id: str, what: str, expiry_ms: int, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"id": token_id, "expiry_timestamp": expiry_ms})
-    else:
-        say(f"token {token_id} {what} {_moment(expiry_ms)}")
+def _ends(token_id: str, expiry_ms: int) -> Answer:
+    return Answer({"id": token_id, "expiry_timestamp": expiry_ms}, f"token {token_id} ends at {_moment(expiry_ms)}")

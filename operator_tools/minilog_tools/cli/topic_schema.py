@@ -7,7 +7,7 @@ import itertools
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,12 +24,7 @@ from minilog.typed.schema.fields import Field, walk
 from minilog.typed.schema.schema_json import MAX_JSON_CHARACTERS, schema_to_json
 from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.typed.schema.wire import first_version_of
-from minilog_tools.cli.common import (
-    admin_client,
-    print_json,
-    print_table,
-    say,
-)
+from minilog_tools.cli.verb import Answer, Table
 
 _MAX_FILE_BYTES = 4 * MAX_JSON_CHARACTERS
 _NAME = r"`(?:[^`]|``)+`|[^\s=`]+"
@@ -89,22 +84,23 @@ def _parquet_schema(path: pathlib.Path) -> pa.Schema:
 # -- show
 
 
-def show(settings: Mapping[str, str], name: str, version: int | None, *, as_json: bool) -> None:
-    """Print the columns of a typed topic, and what each version changed."""
-    with admin_client(settings) as admin:
-        versions, withdrawn = _versions(admin, name)
+def show(admin: Admin, name: str, version: int | None) -> Answer:
+    """The columns of a typed topic, and what each version changed."""
+    versions, withdrawn = _versions(admin, name)
     if version is not None and version > len(versions):
         raise InvalidSchema(f"the schema of topic {name} has no version {version}: the latest is {len(versions)}")
     shown = versions[-1 if version is None else version - 1]
-    if as_json:
-        chosen = versions if version is None else [shown]
-        print_json({"name": name, "versions": [schema_document(schema) for schema in chosen]})
-        return
-    print_schema(shown, f"{name}, version {shown.version} of {len(versions)}")
-    for number in sorted(withdrawn):
-        say(f"version {number}: withdrawn, because its write failed or another change came first")
-    for former, later in itertools.pairwise(each for each in versions if each.version not in withdrawn):
-        say(f"version {later.version}: {_change_text(changes_between(former, later))}")
+    chosen = versions if version is None else [shown]
+    changes = itertools.pairwise(each for each in versions if each.version not in withdrawn)
+    return Answer(
+        {"name": name, "versions": [schema_document(schema) for schema in chosen]},
+        schema_table(shown, f"{name}, version {shown.version} of {len(versions)}"),
+        *(
+            f"version {number}: withdrawn, because its write failed or another change came first"
+            for number in sorted(withdrawn)
+        ),
+        *(f"version {later.version}: {_change_text(changes_between(former, later))}" for former, later in changes),
+    )
 
 
 def _versions(admin: Admin, name: str) -> tuple[list[TopicSchema], frozenset[int]]:
@@ -122,8 +118,8 @@ def schema_document(schema: TopicSchema) -> dict[str, Any]:
     return document
 
 
-def print_schema(schema: TopicSchema, title: str) -> None:
-    """Print a table of the columns for people. Fields of structs, lists and maps are named by their path."""
+def schema_table(schema: TopicSchema, title: str) -> Table:
+    """The columns for people. Fields of structs, lists and maps are named by their path."""
     roles = {name: f"key {place}" for place, name in enumerate(schema.key_columns, 1)}
     if schema.timestamp_column is not None:
         stamp = schema.timestamp_column
@@ -136,7 +132,7 @@ def print_schema(schema: TopicSchema, title: str) -> None:
         for path, column in columns
     )
     titles = ("id", "name", "type", "nullable", "role", "comment")
-    print_table(titles if has_comments else titles[:-1], rows, title=title)
+    return Table(titles if has_comments else titles[:-1], rows, title=title)
 
 
 def _change_text(changes: list[str]) -> str:
@@ -206,11 +202,16 @@ def given_evolution(
     return change
 
 
-def evolve(settings: Mapping[str, str], name: str, change: Evolution, *, dry_run: bool, as_json: bool) -> None:
-    """Make the next version of a topic's schema, and print it."""
-    with admin_client(settings) as admin:
-        former, new = _evolve(admin, name, change, dry_run=dry_run)
-    _print_evolved(name, former, new, dry_run=dry_run, as_json=as_json)
+def evolve(admin: Admin, name: str, change: Evolution, *, dry_run: bool) -> Answer:
+    """Make the next version of a topic's schema."""
+    former, new = _evolve(admin, name, change, dry_run=dry_run)
+    changes = changes_between(former, new)
+    document = {"name": name, "former_version": former.version, "changes": changes, "dry_run": dry_run}
+    document["schema"] = schema_document(new)
+    if former.version == new.version:
+        return Answer(document, f"the schema of topic {name} stays at version {new.version}: nothing is changed")
+    made = f"{'would be ' if dry_run else ''}version {new.version} of the schema of topic {name}"
+    return Answer(document, schema_table(new, f"{name}, version {new.version}"), f"{made}: {_change_text(changes)}")
 
 
 def _evolve(
@@ -228,19 +229,6 @@ def _evolve(
 
     new = admin.evolve_schema(name, changed)
     return seen[-1], new
-
-
-def _print_evolved(name: str, former: TopicSchema, new: TopicSchema, *, dry_run: bool, as_json: bool) -> None:
-    changes = changes_between(former, new)
-    if as_json:
-        document = {"name": name, "former_version": former.version, "changes": changes, "dry_run": dry_run}
-        print_json({**document, "schema": schema_document(new)})
-        return
-    if former.version == new.version:
-        say(f"the schema of topic {name} stays at version {new.version}: nothing is changed")
-        return
-    print_schema(new, f"{name}, version {new.version}")
-    say(f"{'would be ' if dry_run else ''}version {new.version} of the schema of topic {name}: {_change_text(changes)}")
 
 
 def _plain(text: str) -> str:

@@ -9,25 +9,17 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from minilog.admin.security import UserDeletion, UserDescription, UserExpectation, UserUpsertion
 from minilog.security.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
-from minilog_tools.cli.common import (
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
-    admin_client,
-    client_settings,
-    print_json,
-    print_table,
-    say,
-    say_late_brokers,
-)
-from minilog_tools.cli.examples import examples
+from minilog_tools.cli.common import say_late_brokers
+from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+
+if TYPE_CHECKING:
+    from minilog import Admin
 
 MAX_PASSWORD_BYTES = 4_096  # a larger file is hardly the file of a password
 app = typer.Typer(no_args_is_help=True)
@@ -48,95 +40,71 @@ Iterations = Annotated[
 ]
 
 
-@app.callback()
-def user() -> None:
-    """Create, alter, delete and list users, which log in by SCRAM."""
-
-
-@app.command(
-    epilog=examples(
-        "minilog user create alice",
-        "minilog user create alice --password-file alice.password --mechanism SCRAM-SHA-256",
-    )
+@verb(
+    app,
+    "minilog user create alice",
+    "minilog user create alice --password-file alice.password --mechanism SCRAM-SHA-256",
 )
 def create(
+    cluster: Cluster,
     name: Name,
     mechanisms: Mechanisms = None,
     password_file: PasswordFile = None,
     password_stdin: PasswordStdin = False,
     iterations: Iterations = DEFAULT_ITERATIONS,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Create a user. The command asks for the password where neither a file nor stdin has it."""
-    settings = client_settings(bootstrap_servers, command_config)
+    cluster.check_settings()
     password = _password(name, password_file, from_stdin=password_stdin)
-    _upsert(settings, name, mechanisms, password, iterations, UserExpectation.NEW)
-    _done(name, "created", as_json=as_json)
+    _upsert(cluster.admin, name, mechanisms, password, iterations, UserExpectation.NEW)
+    return Answer({"name": name, "created": True}, f"user {name} created")
 
 
-@app.command(
-    epilog=examples(
-        "minilog user alter alice", "minilog user alter alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512"
-    )
-)
+@verb(app, "minilog user alter alice", "minilog user alter alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512")
 def alter(
+    cluster: Cluster,
     name: Name,
     mechanisms: Mechanisms = None,
     password_file: PasswordFile = None,
     password_stdin: PasswordStdin = False,
     iterations: Iterations = DEFAULT_ITERATIONS,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Give a user another password, or one more mechanism. Its credentials under other mechanisms stay."""
-    settings = client_settings(bootstrap_servers, command_config)
+    cluster.check_settings()
     password = _password(name, password_file, from_stdin=password_stdin)
-    _upsert(settings, name, mechanisms, password, iterations, UserExpectation.EXISTING)
-    _done(name, "altered", as_json=as_json)
+    _upsert(cluster.admin, name, mechanisms, password, iterations, UserExpectation.EXISTING)
+    say_late_brokers(cluster.admin)  # a broker that has not heard of it takes the former password
+    return Answer({"name": name, "altered": True}, f"user {name} altered")
 
 
-@app.command(epilog=examples("minilog user delete alice", "minilog user delete alice --mechanism SCRAM-SHA-256"))
+@verb(app, "minilog user delete alice", "minilog user delete alice --mechanism SCRAM-SHA-256")
 def delete(
+    cluster: Cluster,
     name: Name,
     mechanisms: Annotated[
         list[ScramMechanism] | None, typer.Option("--mechanism", help="Only this mechanism. Repeatable.")
     ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Delete a user, or its credential under a mechanism. Its rules and quotas stay: see `minilog acl list`."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        admin.alter_users([UserDeletion(name, mechanism) for mechanism in dict.fromkeys(mechanisms or (None,))])
-        say_late_brokers(admin)
-    if as_json or not mechanisms:
-        _done(name, "deleted", as_json=as_json)
-    else:
-        say(f"user {name} has no {' and no '.join(mechanisms)} any more")
+    cluster.admin.alter_users([UserDeletion(name, mechanism) for mechanism in dict.fromkeys(mechanisms or (None,))])
+    say_late_brokers(cluster.admin)
+    line = f"user {name} has no {' and no '.join(mechanisms)} any more" if mechanisms else f"user {name} deleted"
+    return Answer({"name": name, "deleted": True}, line)
 
 
-@app.command("list", epilog=examples("minilog user list", "minilog user list alice --json"))
+@verb(app, "minilog user list", "minilog user list alice --json", name="list")
 def list_(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Default: all.")] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+    cluster: Cluster, name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Default: all.")] = None
+) -> Answer:
     """List the users with their mechanisms."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        users = admin.describe_users(None if name is None else [name])
-    if as_json:
-        print_json([user_document(description) for description in users])
-        return
+    users = cluster.admin.describe_users(None if name is None else [name])
     rows = (
         (description.name, mechanism, count)
         for description in users
         for mechanism, count in description.iterations.items()
     )
-    print_table(("user", "mechanism", "iterations"), rows)
+    columns = ("user", "mechanism", "iterations")
+    return Answer([user_document(description) for description in users], Table(columns, rows))
 
 
 def user_document(description: UserDescription) -> dict[str, Any]:
@@ -148,7 +116,7 @@ def user_document(description: UserDescription) -> dict[str, Any]:
 
 
 def _upsert(
-    settings: Mapping[str, Any],
+    admin: Admin,
     name: str,
     mechanisms: list[ScramMechanism] | None,
     password: str,
@@ -156,10 +124,7 @@ def _upsert(
     expectation: UserExpectation,
 ) -> None:
     wanted = dict.fromkeys(mechanisms or (ScramMechanism.SCRAM_SHA_512,))
-    with admin_client(settings) as admin:
-        admin.alter_users([UserUpsertion(name, password, mechanism, iterations, expectation) for mechanism in wanted])
-        if expectation is UserExpectation.EXISTING:  # a broker that has not heard of it takes the former password
-            say_late_brokers(admin)
+    admin.alter_users([UserUpsertion(name, password, mechanism, iterations, expectation) for mechanism in wanted])
 
 
 def _password(name: str, file: pathlib.Path | None, *, from_stdin: bool) -> str:
@@ -191,10 +156,3 @@ def one_line(content: bytes, where: str) -> str:
     if not line or "\n" in line:
         raise typer.BadParameter(f"{where} must have the password in one line, and nothing else")
     return line
-
-
-def _done(name: str, what: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"name": name, what: True})
-    else:
-        say(f"user {name} {what}")

@@ -15,8 +15,9 @@ from minilog.typed.schema.schema_json import schema_to_json
 from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import TopicDescription
 from minilog_tools.cli import app
+from minilog_tools.cli.common import print_table
 from minilog_tools.cli.topic import topic_document
-from minilog_tools.cli.topic_schema import Evolution, given_schema, print_schema, schema_document
+from minilog_tools.cli.topic_schema import Evolution, given_schema, schema_document, schema_table
 from minilog_tools.cli.topic_schema import _moved as moved
 from minilog_tools.cli.topic_schema import _renamed as renamed
 from minilog_tools.cli.topic_schema import _typed as typed
@@ -122,9 +123,8 @@ def test_a_rule_that_is_broken_is_told() -> None:
 
 
 def test_a_schema_is_a_table_of_columns_and_their_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    print_schema(
-        schema_from_ddl("a string NOT NULL, at timestamp, s struct<x: int>", ["at", "a"], "at"), "t, version 1"
-    )
+    schema = schema_from_ddl("a string NOT NULL, at timestamp, s struct<x: int>", ["at", "a"], "at")
+    print_table(*schema_table(schema, "t, version 1"))
     lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in capsys.readouterr().out.splitlines()]
     assert [line for line in lines if len(line) == 5] == [
         ["1", "a", "string", "no", "key 2"],
@@ -135,7 +135,7 @@ def test_a_schema_is_a_table_of_columns_and_their_parts(capsys: pytest.CaptureFi
 
 
 def test_comments_have_a_column_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
-    print_schema(schema_from_ddl(r"a string COMMENT 'two\nlines', b int"), "t, version 1")
+    print_table(*schema_table(schema_from_ddl(r"a string COMMENT 'two\nlines', b int"), "t, version 1"))
     lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in capsys.readouterr().out.splitlines()]
     assert [line[-1] for line in lines if len(line) == 6] == ["two lines", ""]
 
