@@ -7,6 +7,7 @@ topic is in the metadata log of the same directory.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from minilog.consumer.decode import decode, records
@@ -28,8 +29,8 @@ from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.segment_name import segment_names
 from minilog_broker.storage.snapshot_files import SnapshotFiles
 from minilog_broker.storage.topic_id_file import TopicIdFile, read_topic_id
-from minilog_tools.cli.common import print_json, say
-from minilog_tools.cli.consume import record_document
+from minilog_tools.cli.common import say
+from minilog_tools.cli.record_text import json_line
 
 
 def print_records(files: FileSystem, stopped: StoppedDirectory, metadata_log: str, at: TopicPartition) -> bool:
@@ -58,7 +59,7 @@ def print_records(files: FileSystem, stopped: StoppedDirectory, metadata_log: st
                 if isinstance(batch, Unreadable):
                     raise CorruptMessage(f"{batch.size_bytes} bytes from position {batch.position} on are no batch")
                 for record in _records(at, key, batch, reader):
-                    print_json(record_document(record))
+                    sys.stdout.buffer.write(json_line(record))
             except MinilogError as error:
                 is_whole = False
                 say(f"minilog: {path}: {error}", error=True)

@@ -3,9 +3,7 @@ ends."""
 
 from __future__ import annotations
 
-import base64
 import enum
-import json
 import signal
 import sys
 from collections.abc import Mapping
@@ -16,26 +14,23 @@ import typer
 
 from minilog import Admin, Consumer, TopicPartition
 from minilog.config import parse_config
-from minilog.types import Record, TopicDescription
+from minilog.types import TopicDescription
 from minilog_broker.failure import CommandFailed
 from minilog_tools.cli.common import (
     OFFSET_FORMS,
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
     Settings,
     admin_client,
-    client_settings,
     parse_assignments,
     read_offset,
     read_ranges,
 )
-from minilog_tools.cli.consume_latest import LatestTable, Printed, View, check_view, print_latest
+from minilog_tools.cli.consume_latest import LatestTable, View, check_view, print_latest
 from minilog_tools.cli.consume_queue import check_queue, print_queue
 from minilog_tools.cli.consume_rows import RowsShown, ShownAs, column_names, print_rows
-from minilog_tools.cli.held_offsets import HeldOffsets
-from minilog_tools.cli.printed import PrintedProgress, for_terminal, line
-from minilog_tools.cli.record_format import parse_format
+from minilog_tools.cli.held_offsets import begin_offsets
+from minilog_tools.cli.printed_progress import PrintedProgress
+from minilog_tools.cli.record_text import RecordText, chosen_text, value_line
+from minilog_tools.cli.verb import Cluster, command
 
 _POLL_S = 0.5
 
@@ -88,7 +83,9 @@ WithDeletions = Annotated[
 ]
 
 
+@command
 def consume(
+    cluster: Cluster,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to read.")],
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Default: all of them.")] = None,
     offset: Annotated[
@@ -125,9 +122,6 @@ def consume(
         Isolation | None, typer.Option(help="Which records of transactions to print. Default: read_committed.")
     ] = None,
     settings: Settings = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print records until a signal. Ctrl-C is a clean end."""
     if offset is not None:
@@ -138,20 +132,20 @@ def consume(
     if queue:
         placed = {"-p": partition is not None, "-o": offset, "-g": group, "--exit-at-end": exit_at_end, "--view": view}
         check_queue({**placed, **rows, "--isolation": isolation})
-    group, config = _config(client_settings(bootstrap_servers, command_config), group, queue, isolation, settings)
+    group, config = _config(cluster.settings, group, queue, isolation, settings)
     joins = _joins(config, is_placed=offset is not None or partition is not None or exit_at_end)
     offset = "earliest" if not group and offset is None else offset
     of_rows = [name for name, given in rows.items() if given]
-    _check_shown(topics, partition, record_format, of_rows, as_json=as_json)
-    of_records = _printer(record_format, as_json=as_json)
+    _check_shown(topics, partition, record_format, of_rows, as_json=cluster.as_json)
+    of_records = chosen_text(record_format, as_json=cluster.as_json)
     ends = exit_at_end or view is not None
     shown = RowsShown(form or ShownAs.JSON, column_names(columns), where, metadata, count, ends, deletes)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if queue:
-            print_queue(config, topics, count, of_records or _value_line)
+            print_queue(config, topics, count, of_records or value_line)
         elif view is not None:
-            print_latest(LatestTable(topics[0], partition, shown, of_rows, of_records), config, _value_line)
+            print_latest(LatestTable(topics[0], partition, shown, of_rows, of_records), config, value_line)
         else:
             _print_topics(_Begun(topics, partition, offset, joins, bool(group)), config, shown, of_rows, of_records)
     except KeyboardInterrupt:
@@ -171,7 +165,7 @@ class _Begun:
 
 
 def _print_topics(
-    begun: _Begun, config: dict[str, Any], shown: RowsShown, of_rows: list[str], of_records: Printed | None
+    begun: _Begun, config: dict[str, Any], shown: RowsShown, of_rows: list[str], of_records: RecordText | None
 ) -> None:
     ends = shown.exit_at_end
     with admin_client(config) as admin:
@@ -183,7 +177,7 @@ def _print_topics(
         if of_topics and of_records is None:
             print_rows(consumer, _with_deletions(shown, described[0]), progress)
         else:
-            _print_records(consumer, shown.count, ends, of_records or _value_line, progress)
+            _print_records(consumer, shown.count, ends, of_records or value_line, progress)
 
 
 def _joins(config: dict[str, Any], *, is_placed: bool) -> bool:
@@ -243,21 +237,6 @@ def _with_deletions(shown: RowsShown, topic: TopicDescription) -> RowsShown:
     return replace(shown, deletes=deletes, key_columns=schema.key_columns)
 
 
-def _printer(record_format: str | None, *, as_json: bool) -> Printed | None:
-    """The function that makes a record's bytes for --json or -f, None where neither is given. Raises BadParameter."""
-    if record_format is not None:
-        return parse_format(record_format, for_terminal if sys.stdout.isatty() else bytes)
-    return _json_line if as_json else None
-
-
-def _json_line(record: Record) -> bytes:
-    return json.dumps(record_document(record), ensure_ascii=False).encode() + b"\n"
-
-
-def _value_line(record: Record) -> bytes:
-    return line(record.value or b"")
-
-
 def _config(
     cluster: dict[str, str], group: str, queue: str, isolation: Isolation | None, settings: list[str] | None
 ) -> tuple[str, dict[str, Any]]:
@@ -309,31 +288,8 @@ def _assignment(
     ]
 
 
-def begin_offsets(topic: str, offset: str, ranges: Mapping[int, HeldOffsets]) -> dict[int, int]:
-    """The first offset of each partition for earliest, latest, N or -N.
-
-    Raises CommandFailed, which names a partition that does not hold N.
-    """
-    begins = {}
-    for partition, held in ranges.items():
-        if offset == "earliest":
-            begins[partition] = held.start
-        elif offset == "latest":
-            begins[partition] = held.end
-        elif offset.startswith("-"):
-            begins[partition] = max(held.start, held.end + int(offset))
-        elif held.start <= int(offset) <= held.end:
-            begins[partition] = int(offset)
-        else:
-            raise CommandFailed(
-                f"offset {offset} is outside {topic}-{partition}, whose log goes from {held.start} to {held.end}: "
-                f"choose one inside, or name another partition with -p"
-            )
-    return begins
-
-
 def _print_records(
-    consumer: Consumer, count: int | None, exit_at_end: bool, printed: Printed, progress: PrintedProgress
+    consumer: Consumer, count: int | None, exit_at_end: bool, printed: RecordText, progress: PrintedProgress
 ) -> None:
     left = count
     while not (exit_at_end and consumer.finished()):
@@ -347,27 +303,3 @@ def _print_records(
                     return
         sys.stdout.flush()
         progress.printed_all()
-
-
-def record_document(record: Record) -> dict[str, Any]:
-    """A record in the form of commands.md § JSON. Bytes are text where they are UTF-8, else base64 under another
-    name."""
-    headers = [{"key": name, **_text("value", value)} for name, value in record.headers or ()]
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        **_text("key", record.key),
-        **_text("value", record.value),
-        "headers": headers,
-    }
-
-
-def _text(name: str, content: bytes | None) -> dict[str, str | None]:
-    if content is None:
-        return {name: None}
-    try:
-        return {name: content.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(content).decode("ascii")}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import typer
@@ -16,8 +16,8 @@ from minilog.types import Record
 from minilog_broker.failure import CommandFailed
 from minilog_tools.cli.common import admin_client
 from minilog_tools.cli.consume_rows import RowsShown, printer_of
+from minilog_tools.cli.record_text import RecordText
 
-Printed: TypeAlias = Callable[[Record], bytes]
 _RECORD = ["key", "value", "_topic", "_partition", "_offset", "_timestamp", "_headers"]
 _TIMESTAMP = _RECORD.index("_timestamp")
 
@@ -48,7 +48,7 @@ class LatestTable:
     partition: int | None
     shown: RowsShown
     of_rows: list[str]
-    printed: Printed | None
+    printed: RecordText | None
 
     def scan(self, columns: list[str] | None, config: Mapping[str, Any]) -> Scan:
         """The read of it."""
@@ -65,7 +65,7 @@ class LatestTable:
         )
 
 
-def print_latest(table: LatestTable, config: Mapping[str, Any], default: Printed) -> None:
+def print_latest(table: LatestTable, config: Mapping[str, Any], default: RecordText) -> None:
     """Print a table, of a topic without a schema by `default` unless the user gives a form. Raises CommandFailed,
     MinilogError."""
     with admin_client(config) as admin:
@@ -101,7 +101,7 @@ def _cut(reader: pa.RecordBatchReader, count: int | None) -> Iterator[pa.RecordB
                 return
 
 
-def _print_records(batches: Iterator[pa.RecordBatch], printed: Printed) -> None:
+def _print_records(batches: Iterator[pa.RecordBatch], printed: RecordText) -> None:
     for rows in batches:
         columns = [rows.column(name) for name in _RECORD]
         columns[_TIMESTAMP] = columns[_TIMESTAMP].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())

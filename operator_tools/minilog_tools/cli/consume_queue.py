@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from minilog import QueueConsumer
-from minilog_tools.cli.consume_latest import Printed
+from minilog_tools.cli.record_text import RecordText
 
 _POLL_S = 0.5
 
@@ -24,7 +24,7 @@ def check_queue(excluded: Mapping[str, object]) -> None:
         )
 
 
-def print_queue(config: dict[str, Any], topics: list[str], count: int | None, printed: Printed) -> None:
+def print_queue(config: dict[str, Any], topics: list[str], count: int | None, printed: RecordText) -> None:
     """Print messages until a signal, or `count` of them. Each is accepted when it is printed and flushed."""
     if count is not None:  # so that it leases little more than it prints
         config = {"max.poll.records": str(min(count, 500)), **config}

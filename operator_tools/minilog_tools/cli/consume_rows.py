@@ -16,7 +16,8 @@ from minilog.typed.schema.row_form import DELETED_COLUMN
 from minilog_broker.failure import CommandFailed
 from minilog_tools.cli.as_csv import rows_as_csv
 from minilog_tools.cli.common import print_table
-from minilog_tools.cli.printed import PrintedProgress, line
+from minilog_tools.cli.printed_progress import PrintedProgress
+from minilog_tools.cli.record_text import line
 
 _POLL_S = 0.5
 _TABLE_ROWS = 1_000  # the most rows of one table. Further rows stand in another one

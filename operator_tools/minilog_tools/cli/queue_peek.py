@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from typing import Any
 
 from minilog import Consumer, TopicPartition
 from minilog.types import QueueDescription, QueuePosition, Record
-from minilog_tools.cli.consume import record_document
-from minilog_tools.cli.printed import line
+from minilog_tools.cli.common import attributes
+from minilog_tools.cli.record_text import json_line, value_line
 
 _POLL_S = 0.5
 _OF_GROUPS = ("group.id", "group.protocol", "group.instance.id")  # a look commits nothing
@@ -84,14 +83,8 @@ def _records(consumer: Consumer, every: Iterator[Piece]) -> Iterator[tuple[Piece
 
 def _text_line(piece: Piece, record: Record) -> bytes:
     words = (piece.state, piece.delivery_count, record.topic, record.partition, record.offset)
-    return "\t".join(map(str, words)).encode() + b"\t" + line(record.value or b"")
+    return "\t".join(map(str, words)).encode() + b"\t" + value_line(record)
 
 
 def _json_line(piece: Piece, record: Record) -> bytes:
-    of_queue = {
-        "state": piece.state,
-        "delivery_count": piece.delivery_count,
-        "worker_id": piece.worker_id,
-        "death_reason": piece.death_reason,
-    }
-    return json.dumps({**record_document(record), **of_queue}, ensure_ascii=False).encode() + b"\n"
+    return json_line(record, **attributes(piece, "state", "delivery_count", "worker_id", "death_reason"))

@@ -26,11 +26,11 @@ from minilog_broker.server.broker_options import VoterAddress
 from minilog_tools.cli import app
 from minilog_tools.cli.broker import parse_voters
 from minilog_tools.cli.common import client_settings, read_offset
-from minilog_tools.cli.consume import begin_offsets, record_document
 from minilog_tools.cli.given_records import split_lines
 from minilog_tools.cli.group import group_document
-from minilog_tools.cli.held_offsets import HeldOffsets
+from minilog_tools.cli.held_offsets import HeldOffsets, begin_offsets
 from minilog_tools.cli.queue import queue_document
+from minilog_tools.cli.record_text import record_document
 from minilog_tools.cli.topic import topic_document
 from minilog_tools.cli.transaction import transaction_document
 from tests.programs import unboxed

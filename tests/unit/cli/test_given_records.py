@@ -9,8 +9,7 @@ import typer
 
 from minilog.types import Record
 from minilog_tools.cli.given_records import key_of, of_files, parse_headers
-from minilog_tools.cli.printed import for_terminal
-from minilog_tools.cli.record_format import parse_format
+from minilog_tools.cli.record_text import for_terminal, parse_format
 
 RECORD = Record("t", 2, 7, 1000, b"k", b"\x1bvalue", [("a", b"1"), ("b", None)])
 

@@ -11,7 +11,7 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.printable import printable
 from minilog_tools.cli import app
 from minilog_tools.cli.common import print_table, say
-from minilog_tools.cli.printed import line
+from minilog_tools.cli.record_text import line
 
 EVIL = "\x1b[2J\x1b]0;owned\x07[/x][bold]\r\n\x9b31m\u202e"
 

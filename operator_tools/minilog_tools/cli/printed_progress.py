@@ -1,4 +1,4 @@
-"""The progress of `minilog consume` in each partition, and the form of a line for a terminal."""
+"""The progress of `minilog consume` in each partition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Self
 
 from minilog import Consumer, TopicPartition
 from minilog.types import Record
-from minilog_broker.printable import printable
 
 _COMMIT_EVERY_S = 1.0
 
@@ -66,15 +65,3 @@ class PrintedProgress:
         if self._commits and self._printed and self._printed != self._committed:
             self._consumer.commit(self._printed)
             self._committed = dict(self._printed)
-
-
-def line(value: bytes) -> bytes:
-    """A line with the value as it is. On a terminal it has escapes in the place of control characters."""
-    if not sys.stdout.isatty():
-        return value + b"\n"
-    return for_terminal(value) + b"\n"
-
-
-def for_terminal(value: bytes) -> bytes:
-    """A value with escapes in the place of control characters, which a terminal would obey."""
-    return printable(value.decode(errors="backslashreplace")).encode(errors="backslashreplace")
