@@ -7,22 +7,18 @@ import pathlib
 import re
 import shutil
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import pyarrow as pa
 import pytest
 
-from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from minilog import Admin, NewTopic, Producer, TopicPartition
 from minilog.errors import (
-    InvalidConfig,
-    InvalidRequiredAcks,
     MessageTooLarge,
     MinilogError,
     NotLeaderOrFollower,
-    OffsetOutOfRange,
     UnknownProducerId,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -30,7 +26,6 @@ from minilog.errors import (
 )
 from minilog.net.stream_frames import FrameKind
 from minilog.record_batch.builder import build_batch
-from minilog.record_batch.header import HEADER_BYTES, BatchHeader, batch_crc, decode_header, encode_header
 from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2, metadata_pb2_grpc
 from tests.cluster import STREAM_PORT_OFFSET, Cluster, running_cluster
@@ -141,39 +136,13 @@ def end(cluster: Cluster) -> int | None:
         return admin.list_offsets({where: "latest"})[where]
 
 
-def changed(target: Target, change: Callable[[BatchHeader], BatchHeader]) -> bytes:
-    """A batch with another header, checksums made to fit."""
-    batch = target.batch()
-    header = encode_header(change(decode_header(batch)))
-    crc = batch_crc(target.topic_id, 0, header + batch[HEADER_BYTES:])
-    return encode_header(replace(decode_header(header), crc=crc)) + batch[HEADER_BYTES:]
-
-
-BROKEN: dict[str, tuple[Callable[[Target], bytes], str]] = {
-    "crc": (lambda target: target.batch()[:-1] + b"\xff", r"has crc 0x"),
-    "length": (
-        lambda target: changed(target, lambda h: replace(h, length=h.length + 8)),
-        r"the header of a record batch gives \d+ bytes",
-    ),
-    "cut": (lambda target: target.batch()[:-8], r"gives \d+ bytes, \d+ came"),
-    "magic": (lambda target: b"KAFK" + target.batch()[4:], r"has magic 0x"),
-    "row count": (
-        lambda target: changed(target, lambda h: replace(h, record_count=2, last_offset_delta=1)),
-        r"\b2\b",
-    ),
-    "empty": (lambda target: b"", r"only 0 are there"),
-}
-
-
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_batch_is_refused_and_nothing_is_written(cluster: Cluster, target: Target, what: str) -> None:
-    make, words = BROKEN[what]
+def test_a_broken_batch_is_refused_and_nothing_is_written(cluster: Cluster, target: Target) -> None:
     before = end(cluster)
     with RawProduceStream(target) as stream:
-        error = stream.send(make(target))
+        error = stream.send(target.batch()[:-1] + b"\xff")
         assert error is not None
         assert error.code == "CORRUPT_MESSAGE"
-        assert re.search(words, str(error)), str(error)
+        assert "has crc 0x" in str(error)
         assert end(cluster) == before
         assert stream.send(target.batch()) is None
     assert end(cluster) == (before or 0) + 1
@@ -235,16 +204,6 @@ def test_an_unknown_partition_or_topic_id_is_named(target: Target) -> None:
         assert stream.send(target.batch()) is None
 
 
-def test_acks_other_than_0_1_all_are_refused(cluster: Cluster, target: Target) -> None:
-    with RawProduceStream(target) as stream:
-        error = stream.send(target.batch(), acks=2)
-        assert isinstance(error, InvalidRequiredAcks)
-        assert "acks=2" in str(error)
-        assert stream.send(target.batch()) is None
-    with pytest.raises(InvalidConfig, match=r"acks='2' is not possible: it must be all or"):
-        Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "2"})
-
-
 def test_a_batch_under_a_producer_id_that_was_not_given_to_its_writer_is_refused(
     cluster: Cluster, target: Target
 ) -> None:
@@ -263,10 +222,9 @@ def test_a_batch_under_a_producer_id_that_was_not_given_to_its_writer_is_refused
         assert isinstance(stream.send(target.batch_of(own.producer_id + 1), proof=proof), UnknownProducerId)
 
 
-@pytest.mark.dear("it waits for a time-out of the product")
 def test_a_client_is_told_of_an_unknown_topic_and_partition(cluster: Cluster) -> None:
-    servers = {"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 3000, "max.block.ms": 3000}
-    with Producer({**servers, "delivery.timeout.ms": 3000}) as producer:
+    servers = {"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 1000, "max.block.ms": 1000}
+    with Producer({**servers, "delivery.timeout.ms": 1000}) as producer:
         with pytest.raises(MinilogError, match="nowhere"):
             producer.send("nowhere", value=b"").result(timeout=ANSWER_WITHIN_S)
         with pytest.raises(MinilogError, match=rf"{TOPIC}.*7"):
@@ -275,23 +233,7 @@ def test_a_client_is_told_of_an_unknown_topic_and_partition(cluster: Cluster) ->
         admin.describe_topics(["nowhere"])
 
 
-def test_an_offset_outside_the_log_is_named(cluster: Cluster, target: Target) -> None:
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "error"}
-    with Consumer(settings) as consumer:
-        consumer.assign([TopicPartition(TOPIC, 0, 9999)])
-        with pytest.raises(OffsetOutOfRange, match=rf"{TOPIC}-0.*9999"):
-            consumer.poll(timeout=ANSWER_WITHIN_S)
-
-
-def test_a_mistyped_setting_offers_the_nearest(cluster: Cluster) -> None:
-    with pytest.raises(InvalidConfig, match=r"'linger\.m': the nearest is 'linger\.ms'"):
-        Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.m": 1})
-    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        with pytest.raises(InvalidConfig, match=r"segment\.byte\b.*segment\.bytes"):
-            admin.create_topics([NewTopic("typo", configs={"segment.byte": "1"})])
-        assert "typo" not in admin.list_topics()
-
-
+@pytest.mark.long
 def test_a_disk_of_another_cluster_is_not_taken(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     with running_cluster(tmp_path / "other") as other:
         other.stop(2)

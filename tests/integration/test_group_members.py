@@ -93,7 +93,7 @@ def test_members_share_the_partitions_and_no_record_comes_twice(cluster: Cluster
         poll_until(lambda: len(first.assignment()) == 6, first)
 
 
-def test_the_program_is_told_and_commits_what_it_gives_back(cluster: Cluster) -> None:
+def test_a_program_is_told_and_commits_what_it_gives_back(cluster: Cluster) -> None:
     told: list[tuple[str, int]] = []
     with member(cluster, "told") as first, member(cluster, "told") as second:
 
@@ -182,7 +182,7 @@ def test_a_member_skips_no_record_of_partitions_that_are_added(cluster: Cluster)
     assert sorted(found) == [b"another", b"one", b"two"]
 
 
-def test_who_is_no_member_commits_while_there_is_none(cluster: Cluster) -> None:
+def test_a_plain_consumer_commits_while_there_is_none(cluster: Cluster) -> None:
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "mixed"}
     with Consumer(settings) as plain:
         plain.commit({PARTITIONS[0]: 1})
@@ -212,7 +212,7 @@ def test_a_static_member_comes_back_to_what_it_had(cluster: Cluster) -> None:
             assert (sorted(again.assignment()), other.assignment()) == (sorted(had), others)
 
 
-def test_people_see_the_members_and_remove_one(cluster: Cluster) -> None:
+def test_the_command_line_shows_members_and_removes_one(cluster: Cluster) -> None:
     def minilog(*arguments: str) -> str:
         ended = programs.run(*arguments, "-b", cluster.bootstrap_servers)
         assert ended.returncode == 0, ended.stderr
@@ -281,26 +281,6 @@ def test_a_member_that_iterates_is_alive_with_each_record_that_it_takes(cluster:
     assert lost == []
 
 
-@pytest.mark.dear("it waits for the end of a session")
-def test_an_asyncio_member_that_iterates_is_alive_with_each_record_that_it_takes(cluster: Cluster) -> None:
-    async def run() -> list[TopicPartition]:
-        lost: list[TopicPartition] = []
-        settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "aio iterates"}
-        settings |= {"group.protocol": "consumer", "max.poll.interval.ms": "1000", "auto.offset.reset": "earliest"}
-        count = 0
-        async with aio.Consumer(settings) as consumer:
-            await consumer.subscribe([TOPIC], on_lost=lost.extend)
-            async for _ in consumer:
-                await asyncio.sleep(0.05)
-                count += 1
-                if count == 60:
-                    await consumer.commit()
-                    return lost
-        return lost
-
-    assert asyncio.run(asyncio.wait_for(run(), 30.0)) == []
-
-
 def test_an_asyncio_member_awaits_its_callbacks_and_iterates(cluster: Cluster) -> None:
     async def run() -> tuple[list[str], int]:
         told: list[str] = []
@@ -362,7 +342,10 @@ def _session_ends_while_decoding(cluster: Cluster, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.dear("it waits for the end of a session")
-@pytest.mark.parametrize("form", ["poll", "poll_arrow", "iterate"])
+@pytest.mark.parametrize(
+    "form",
+    ["poll", pytest.param("poll_arrow", marks=pytest.mark.long), pytest.param("iterate", marks=pytest.mark.long)],
+)
 def test_a_poll_hands_out_nothing_when_the_session_ends_while_it_decodes(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:

@@ -8,12 +8,13 @@ import time
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from minilog.errors import GroupIdNotFound, InvalidArgument
+from minilog.errors import GroupIdNotFound, InvalidArgument, InvalidTopic
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog_broker.coordinators.places import SLACK_RECORDS
 from tests import programs
 from tests.cluster import Cluster
 from tests.pool import MORTAL, shared_cluster
+from tests.rules import proves
 
 TOPIC = "groups"
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -64,25 +65,52 @@ def test_a_group_goes_on_where_it_committed(cluster: Cluster) -> None:
         assert consumer.committed([P0]) == {P0: None}
 
 
-def test_what_is_committed_survives_its_coordinator(cluster: Cluster) -> None:
+@proves("CO.16")
+def test_what_is_committed_survives_its_coordinator_and_a_restart_of_all(cluster: Cluster) -> None:
     group = "survives"
-    with consumer_of(cluster, group) as consumer, Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        consumer.commit({P0: 3})
-        (described,) = admin.describe_topics([GROUPS_TOPIC_NAME])
-        leader = described.partitions[coordinator_partition(group)].leader
-        assert leader is not None
+    with consumer_of(cluster, group) as consumer, Admin(cluster.client) as admin:
+        for offset in range(10):
+            consumer.commit({P0: offset})
+        leader = coordinator_of(admin, group)
         cluster.kill(leader)
-        try:
-            assert consumer.committed([P0, P1]) == {P0: 3, P1: None}
-            consumer.commit({P1: 5})
-            assert consumer.committed([P0, P1]) == {P0: 3, P1: 5}
-        finally:
-            cluster.start(leader)
-            cluster.wait_running()
+        assert consumer.committed([P0, P1]) == {P0: 9, P1: None}
+        consumer.commit({P1: 5})
+        assert set(cluster.stop().values()) == {0}
+        cluster.start()
+        cluster.wait_running()
+        assert consumer.committed([P0, P1]) == {P0: 9, P1: 5}
+
+
+def coordinator_of(admin: Admin, group: str) -> int:
+    (described,) = admin.describe_topics([GROUPS_TOPIC_NAME])
+    leader = described.partitions[coordinator_partition(group)].leader
+    assert leader is not None
+    return leader
+
+
+@proves("CO.2")
+def test_an_internal_topic_is_moved_as_any_and_is_nobodys_to_write_or_delete(cluster: Cluster) -> None:
+    with consumer_of(cluster, "moved") as consumer, Admin(cluster.client) as admin:
+        consumer.commit({P0: 5})
+        assert GROUPS_TOPIC_NAME not in admin.list_topics()
+        assert GROUPS_TOPIC_NAME in admin.list_topics(internal=True)
+        with pytest.raises(InvalidTopic):
+            admin.delete_topics([GROUPS_TOPIC_NAME])
+        ended = programs.run("produce", GROUPS_TOPIC_NAME, "-b", cluster.bootstrap_servers, stdin="x\n")
+        assert ended.returncode == 1
+        assert "only brokers write to it" in ended.stderr
+        others = sorted(set(cluster.ports) - {coordinator_of(admin, "moved")})
+        partition = TopicPartition(GROUPS_TOPIC_NAME, coordinator_partition("moved"))
+        admin.alter_partition_reassignments({partition: others})
+        deadline_s = time.monotonic() + 20.0
+        while coordinator_of(admin, "moved") not in others:
+            assert time.monotonic() < deadline_s, "the leader was not moved"
+            time.sleep(0.05)
+        assert consumer.committed([P0]) == {P0: 5}
 
 
 @pytest.mark.long
-def test_a_group_that_commits_for_ever_has_a_short_log_and_what_it_says_outlives_its_coordinator(
+def test_a_group_that_commits_for_ever_has_a_short_log_that_outlives_its_coordinator(
     cluster: Cluster,
 ) -> None:
     busy, idle = (
@@ -110,7 +138,7 @@ def test_a_group_that_commits_for_ever_has_a_short_log_and_what_it_says_outlives
             cluster.wait_running()
 
 
-def test_people_see_how_far_a_group_is_behind_and_move_it(cluster: Cluster) -> None:
+def test_an_admin_sees_how_far_a_group_is_behind_and_moves_it(cluster: Cluster) -> None:
     with consumer_of(cluster, "seen") as consumer, Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
         consumer.commit({P0: 4, P1: 10})
         assert "seen" in [each.group_id for each in admin.list_groups()]

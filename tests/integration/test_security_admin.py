@@ -15,14 +15,11 @@ import pytest
 
 from minilog import Admin
 from minilog.admin.security import (
-    Quota,
     QuotaAlteration,
     UserDeletion,
-    UserDescription,
     UserExpectation,
     UserUpsertion,
 )
-from minilog.errors import DuplicateResource, InvalidPrincipal, LevelNotReached, ResourceNotFound
 from minilog.security.access_rules import (
     AccessRule,
     AccessRuleFilter,
@@ -33,10 +30,8 @@ from minilog.security.access_rules import (
 )
 from minilog.security.scram import ScramCredential, ScramMechanism
 from minilog.security.secret import Secret
-from minilog_broker.levels import SUPPORTED_LEVELS
 from tests import programs
 from tests.cluster import Cluster, running_cluster
-from tests.integration.levels.wheels import earlier_version
 from tests.integration.rounds import admin_of
 from tests.pool import THREE, shared_cluster
 from tests.rules import proves
@@ -76,27 +71,7 @@ def upsertion(name: str, expectation: UserExpectation = UserExpectation.NEW) -> 
     return UserUpsertion(name, PASSWORD, iterations=4_096, expectation=expectation)
 
 
-def test_a_user_is_created_altered_and_deleted(admin: Admin) -> None:
-    admin.alter_users([upsertion("ann"), upsertion("ben")])
-    assert admin.describe_users(["ann", "ben"]) == [
-        UserDescription("ann", ITERATIONS),
-        UserDescription("ben", ITERATIONS),
-    ]
-    with pytest.raises(DuplicateResource, match="user 'ann' exists, with SCRAM-SHA-512"):
-        admin.alter_users([UserDeletion("ben"), upsertion("ann")])
-    sha_256 = UserUpsertion("ann", PASSWORD, ScramMechanism.SCRAM_SHA_256, 5_000, UserExpectation.EXISTING)
-    admin.alter_users([sha_256, UserDeletion("ben")])
-    assert admin.describe_users(["ann"])[0].iterations == {**ITERATIONS, ScramMechanism.SCRAM_SHA_256: 5_000}
-    admin.alter_users([UserDeletion("ann", ScramMechanism.SCRAM_SHA_256)])
-    admin.alter_users([UserDeletion("ann")])
-    for wrong in (UserDeletion("ann"), upsertion("ben", UserExpectation.EXISTING)):
-        with pytest.raises(ResourceNotFound):
-            admin.alter_users([wrong])
-    with pytest.raises(ResourceNotFound, match="minilog user list"):
-        admin.describe_users(["ben"])
-
-
-def test_more_than_a_request_takes_is_split(admin: Admin) -> None:
+def test_rules_beyond_the_limit_of_a_request_are_split(admin: Admin) -> None:
     rules = [
         AccessRule(f"User:u{number}", "*", Operation.READ, ResourceKind.GROUP, "g", Pattern.PREFIXED, Permission.DENY)
         for number in range(1_500)
@@ -111,18 +86,6 @@ def test_more_than_a_request_takes_is_split(admin: Admin) -> None:
     assert set(admin.delete_access_rules(some)) == set(rules[:30])
     assert set(admin.delete_access_rules([wanted])) == set(rules[30:])
     assert admin.delete_access_rules([wanted]) == []
-
-
-def test_quotas_are_set_told_and_removed(admin: Admin) -> None:
-    ours, everybodys = Quota("User:ann", "connections", 3), Quota("default", "request_rate", 1_000)
-    set_both = [QuotaAlteration(each.entity, each.key, each.value) for each in (ours, everybodys)]
-    assert admin.alter_quotas(set_both) == []
-    assert admin.describe_quotas() == [ours, everybodys]
-    assert admin.alter_quotas([QuotaAlteration("default", "request_rate", None)]) == [everybodys]
-    assert admin.describe_quotas("default") == []
-    with pytest.raises(InvalidPrincipal, match="write User:NAME"):
-        admin.alter_quotas([QuotaAlteration("ann", "connections", 3)])
-    assert admin.alter_quotas([QuotaAlteration("User:ann", "connections", -1)]) == [ours]
 
 
 class TestCommandLine:
@@ -143,7 +106,7 @@ class TestCommandLine:
         assert minilog(cluster, "user", "delete", "carl").returncode == 1
         assert minilog(cluster, "user", "alter", "carl", "--password-stdin", stdin=PASSWORD).returncode == 1
 
-    def test_where_nobody_can_be_asked_for_the_password_that_is_told(self, cluster: Cluster) -> None:
+    def test_a_password_that_nobody_can_be_asked_for_is_refused(self, cluster: Cluster) -> None:
         refused = minilog(cluster, "user", "create", "dora")
         assert refused.returncode == 2
         assert "--password-stdin" in refused.stderr
@@ -193,7 +156,7 @@ class TestCommandLine:
         assert len(told(cluster, "acl", "remove", *denied)) == 1
         assert told(cluster, "acl", "list") == []
 
-    def test_a_rule_that_could_never_match_is_one_line(self, cluster: Cluster) -> None:
+    def test_a_rule_that_could_never_match_is_refused(self, cluster: Cluster) -> None:
         options = ("--operation", "read", "--topic", "t", "--allow-principal")
         refused = minilog(cluster, "acl", "add", *options, "\x1b[2Jalice")
         assert (refused.returncode, refused.stderr.count("\n"), "\x1b" in refused.stderr) == (1, 1, False)
@@ -223,7 +186,9 @@ def everything(cluster: Cluster) -> tuple[object, ...]:
 
 
 @pytest.mark.dear("it kills brokers, and others take over")
-def test_all_of_it_outlives_the_death_of_the_controller_restarts_and_snapshots(tmp_path: pathlib.Path) -> None:
+def test_users_rules_and_quotas_outlive_a_controller_restarts_and_snapshots(
+    tmp_path: pathlib.Path,
+) -> None:
     settings = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
     with running_cluster(tmp_path, settings=settings) as cluster:
         with admin_of(cluster) as admin:
@@ -259,32 +224,3 @@ def test_no_password_is_on_a_disk_or_in_a_log(cluster: Cluster, admin: Admin) ->
         ScramMechanism.SCRAM_SHA_512, Secret(PASSWORD), salt=bytes(16), iterations=4_096
     ).stored_key
     admin.alter_users([UserDeletion("hugo")])
-
-
-@pytest.mark.long
-def test_a_cluster_of_level_2_refuses_them_until_it_is_upgraded(tmp_path: pathlib.Path) -> None:
-    earlier = earlier_version(tmp_path / "earlier", highest_level=2)
-    cluster = Cluster(tmp_path / "cluster", 1)
-    cluster.environments = {1: earlier.environment}
-    try:
-        cluster.start()
-        cluster.wait_running()
-        assert cluster.stop(1) == {1: 0}
-        cluster.environments = {}
-        cluster.start()
-        cluster.wait_running()
-        with admin_of(cluster) as admin:
-            for refused in (
-                lambda: admin.alter_users([upsertion("alice")]),
-                lambda: admin.create_access_rules([READ]),
-                lambda: admin.alter_quotas([QuotaAlteration("default", "connections", 1)]),
-            ):
-                with pytest.raises(LevelNotReached, match="run `minilog cluster upgrade`"):
-                    refused()
-            assert everything(cluster) == ([], [], [])
-            assert admin.upgrade_level() == (2, SUPPORTED_LEVELS.highest)
-            admin.alter_users([upsertion("alice")])
-            assert admin.create_access_rules([READ]) == 1
-            assert admin.describe_users() == [UserDescription("alice", ITERATIONS)]
-    finally:
-        cluster.end()

@@ -7,14 +7,14 @@ import contextlib
 import pathlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import grpc
 import pytest
 import uvloop
 
-from minilog.errors import CorruptMessage, InvalidArgument, MinilogError
+from minilog.errors import CorruptMessage, MinilogError
 from minilog.net.payload_stream import OpenedStream, open_stream
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.net.stream_connection import StreamConnection
@@ -33,7 +33,8 @@ from minilog_broker.server.ingress.transport.stream_server import StreamServer
 from minilog_broker.server.runtime.observer import UNOBSERVED
 from minilog_broker.server.runtime.turns import Turns
 from minilog_tools.local_security import open_security
-from tests.cluster import HOST, STREAM_PORT_OFFSET, Cluster, free_ports, running_cluster
+from tests.cluster import HOST, STREAM_PORT_OFFSET, Cluster, free_ports
+from tests.pool import THREE, shared_cluster
 from tests.streams_by_hand import HandStream, Place, StreamEnded, hello_frame
 from tests.unit.wires import connection
 
@@ -195,10 +196,7 @@ def test_a_connection_made_while_the_listener_closes_learns_that_it_is_gone(
     run(work(), new_loop)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("streams"), 1, {"min.insync.replicas": "1"}) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 def place(cluster: Cluster) -> Place:
@@ -222,17 +220,10 @@ def end_of(cluster: Cluster, begins: bytes) -> MinilogError | None:
         (bytes(range(100, 200)), "neither minilog's streams"),
     ],
 )
-def test_what_speaks_something_else_is_ended_with_a_sentence(cluster: Cluster, begins: bytes, sentence: str) -> None:
+def test_another_protocol_is_ended_with_a_sentence(cluster: Cluster, begins: bytes, sentence: str) -> None:
     error = end_of(cluster, begins)
     assert isinstance(error, CorruptMessage)
     assert sentence in str(error)
-
-
-@pytest.mark.dear("it waits for a time-out of the product")
-def test_a_connection_that_says_nothing_is_ended(cluster: Cluster) -> None:
-    error = end_of(cluster, b"")
-    assert isinstance(error, InvalidArgument)
-    assert "sent no hello in 5 s" in str(error)
 
 
 def test_a_hello_cut_at_every_byte_harms_nobody(cluster: Cluster) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from minilog.errors import InvalidArgument, UnknownLeaderEpoch
 from minilog.limits import MAX_SETTLED_PARTITIONS
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2, queue_pb2
-from minilog_broker.server.services.coordinator_checks import check_leader_epochs, check_settlements
+from minilog_broker.coordinators.groups.offsets import MAX_ID_CHARACTERS as MAX_GROUP_CHARACTERS
+from minilog_broker.coordinators.transactions.enlisting import MAX_ID_CHARACTERS
+from minilog_broker.server.services.coordinator_checks import (
+    check_group,
+    check_leader_epochs,
+    check_settlements,
+    check_transaction,
+)
 from tests.unit.controller.cluster import ControllerCluster
 
 
@@ -27,6 +36,26 @@ def test_an_offset_names_no_leader_epoch_that_does_not_exist_yet() -> None:
         check(known)
     with pytest.raises(UnknownLeaderEpoch, match=f"names leader epoch {epoch + 1}, and this broker knows only"):
         check(epoch + 1)
+
+
+def check_transactional_id(name: str) -> None:
+    check_transaction(coordinator_pb2.EnlistRequest(transactional_id=name))
+
+
+def check_group_id(name: str) -> None:
+    check_group(coordinator_pb2.CommitOffsetsRequest(group_id=name))
+
+
+@pytest.mark.parametrize(
+    ("check", "most"), [(check_transactional_id, MAX_ID_CHARACTERS), (check_group_id, MAX_GROUP_CHARACTERS)]
+)
+def test_an_id_has_a_length(check: Callable[[str], None], most: int) -> None:
+    """What a coordinator remembers of a name is short."""
+    for length in (1, most):
+        check("x" * length)
+    for length in (0, most + 1):
+        with pytest.raises(InvalidArgument, match=f"has 1 to {most} characters"):
+            check("x" * length)
 
 
 def test_a_request_settles_records_of_so_many_partitions() -> None:
