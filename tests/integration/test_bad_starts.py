@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,15 +17,13 @@ from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.errors import InconsistentClusterId, RetriableError, TimedOut
 from tests import programs
 from tests.cluster import STREAM_PORT_OFFSET, Cluster, free_ports, pairs_of, running_cluster, running_program
+from tests.pool import THREE, shared_cluster
 from tests.proxy import Proxy
 
 END_WITHIN_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("bad-starts"), brokers=1) as running:
-        yield running
+cluster = shared_cluster(THREE)
 
 
 def broker(
@@ -103,9 +101,18 @@ def wait_until_it_runs(process: subprocess.Popen[str], verb: str, data: pathlib.
 
 
 @pytest.mark.dear("it starts brokers again, or a cluster of its own")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("verb", ["up", "broker", "produce", "consume"])
-def test_a_signal_at_any_moment_ends_it_cleanly(
+@pytest.mark.parametrize(
+    ("verb", "number"),
+    [
+        ("up", signal.SIGTERM),
+        ("broker", signal.SIGTERM),
+        ("produce", signal.SIGINT),
+        ("consume", signal.SIGINT),
+        *(pytest.param(verb, signal.SIGINT, marks=pytest.mark.long) for verb in ("up", "broker")),
+        *(pytest.param(verb, signal.SIGTERM, marks=pytest.mark.long) for verb in ("produce", "consume")),
+    ],
+)
+def test_a_signal_at_any_moment_ends_a_command_cleanly(
     cluster: Cluster, tmp_path: pathlib.Path, verb: str, number: signal.Signals
 ) -> None:
     port, http = free_ports(2)

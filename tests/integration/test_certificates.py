@@ -135,26 +135,6 @@ def test_who_has_no_certificate_or_one_of_another_authority_is_not_let_in(certs:
             assert name_told(certs, port, own) is grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_certificate_that_serves_does_not_call(certs: pathlib.Path) -> None:
-    with serving(certs, pems(certs / "brokers" / "broker")) as port:
-        assert name_told(certs, port, pems(certs / "brokers" / "server")) is grpc.StatusCode.UNAVAILABLE
-
-
-def test_a_server_is_not_believed_under_another_name_or_authority(certs: pathlib.Path) -> None:
-    broker = pems(certs / "brokers" / "broker")
-    with serving(certs, broker) as port:
-        for wrong in (broker_name("prod", 2), broker_name("test", 1), "elsewhere.example"):
-            assert name_told(certs, port, broker, server_name=wrong) is grpc.StatusCode.UNAVAILABLE
-        assert name_told(certs, port, broker, trusted="clients") is grpc.StatusCode.UNAVAILABLE
-
-
-def test_a_client_cannot_serve_and_neither_can_who_has_expired(certs: pathlib.Path) -> None:
-    for own in (pems(certs / "brokers" / "alice"), expired(certs)):
-        with serving(certs, own) as port:
-            caller = pems(certs / "brokers" / "broker")
-            assert name_told(certs, port, caller, server_name="127.0.0.1") is grpc.StatusCode.UNAVAILABLE
-
-
 def test_keys_are_their_owners_alone(certs: pathlib.Path) -> None:
     for key in certs.glob("*/*/*key*"):  # authority.key, keystore.pem
         assert stat.S_IMODE(key.stat().st_mode) == 0o600

@@ -71,42 +71,6 @@ def in_one_transaction(producer: Producer, *records: tuple[bytes, bytes | None])
             sent.result(timeout=20)
 
 
-def test_a_producer_of_transactions_is_refused_and_can_abort(cluster: Cluster, settings: dict[str, object]) -> None:
-    done(cluster, "topic", "create", "balances", "-c", "cleanup.policy=compact,delete")
-    with Producer({**settings, "transactional.id": "balances"}) as producer:
-        with pytest.raises(InvalidRecord, match="has no key"):
-            in_one_transaction(producer, (b"1", b"a"), (b"2", None))
-        in_one_transaction(producer, (b"3", b"a"))
-    assert stored(settings, "balances", 1) == [(b"a", b"3")]
-
-
-def test_a_typed_topic_needs_key_columns_and_a_value_in_the_only_one(
-    cluster: Cluster, settings: dict[str, object]
-) -> None:
-    arguments = ("--ddl", "id long, name string", "-c", "cleanup.policy=compact")
-    refused = minilog(cluster, "topic", "create", "keyless", *arguments)
-    assert refused.returncode != 0
-    assert "its schema has no key columns" in " ".join(refused.stderr.split())
-    done(cluster, "topic", "create", "people", *arguments, "--key-columns", "id")
-    with Producer(settings) as producer:
-        producer.send("people", {"id": 1, "name": "a"}).result(timeout=20)
-        with pytest.raises(InvalidRecord, match=r"row 0 of the batch .* has no value in 'id'"):
-            producer.send("people", {"id": None, "name": "b"}).result(timeout=20)
-        producer.send("people", {"id": 2, "name": None}).result(timeout=20)
-
-
-def test_a_topic_that_is_altered_keeps_its_records_without_a_key(cluster: Cluster, settings: dict[str, object]) -> None:
-    done(cluster, "topic", "create", "old", "-p", "1")
-    with Producer(settings) as producer:
-        producer.send("old", b"1").result(timeout=20)
-        done(cluster, "topic", "alter", "old", "-c", "cleanup.policy=delete,compact")
-        with pytest.raises(InvalidRecord):
-            producer.send("old", b"2").result(timeout=20)
-        done(cluster, "topic", "alter", "old", "--delete-config", "cleanup.policy")
-        producer.send("old", b"3").result(timeout=20)
-    assert stored(settings, "old", 2) == [(None, b"1"), (None, b"3")]
-
-
 def test_the_settings_of_the_cleaner_change_while_brokers_run(cluster: Cluster) -> None:
     done(cluster, "broker", "alter", "--all", "-c", "log.cleaner.enable=false", "-c", "log.cleaner.backoff.ms=7")
     shown = done(cluster, "config", "print", "broker", "--id", "1")

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
-import logging
 import time
-import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
-from minilog import Admin, Consumer, Message, NewTopic, Producer, QueueConsumer, TopicPartition, aio
-from minilog.errors import MinilogError, UnknownTopicOrPartition
+from minilog import Admin, Consumer, Message, NewTopic, Producer, QueueConsumer, TopicPartition
 from minilog.typed.schema.ddl import schema_from_ddl
 from minilog.types import Record, Redriven
-from minilog.v1 import queue_pb2
 from tests import programs
 from tests.cluster import Cluster
 from tests.pool import THREE, shared_cluster
@@ -125,28 +120,6 @@ def test_a_record_that_is_too_large_for_the_topic_leaves_a_letter_without_it(
     assert sorted((letter.value, len(letter.headers)) for letter in written) == [(b"", 7), (b"bad", 8)]
 
 
-@pytest.mark.long
-def test_dead_records_wait_while_their_topic_is_gone(
-    cluster: Cluster, admin: Admin, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(cluster, name, [b"bad", b"good"])
-    admin.alter_queue(name, set={TOPIC: f"dlq.{name}", LOCK: "2000"})
-    admin.delete_topics([f"dlq.{name}"])
-    deadline_s = time.monotonic() + WITHIN_S
-    with caplog.at_level(logging.WARNING), QueueConsumer({**config(cluster, name), "max.block.ms": 1_000}) as consumer:
-        consumer.subscribe([name])
-        while "do not reach the dead-letter topic" not in caplog.text:
-            assert time.monotonic() < deadline_s
-            for message in consumer.poll(timeout=0.3):
-                message.reject() if message.value == b"bad" else message.accept()
-        waiting = [part for position in admin.describe_queue(name).partitions for part in position.ranges]
-        assert [(part.count, part.death_reason) for part in waiting] == [(1, "rejected without a reason")]
-        admin.create_topics([NewTopic(f"dlq.{name}", num_partitions=1)])
-        run(consumer, admin, name, 2)
-    [letter] = letters(cluster, name, 1)
-    assert (letter.key, letter.value) == (None, b"")
-
-
 def settle_again(consumer: QueueConsumer, count: int) -> dict[tuple[int, int], Message]:
     """So many messages, by partition and offset."""
     again: dict[tuple[int, int], Message] = {}
@@ -231,65 +204,6 @@ def test_a_record_that_is_gone_is_written_anew_from_its_letter_once(cluster: Clu
     assert again.keys() == {(0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (0, 4)}
     assert {again[place].key for place in ((0, 3), (0, 4))} == {b"k0", b"k2"}
     assert all(message.headers == [("trace", b"t")] for message in again.values())
-
-
-def test_a_topic_that_was_made_anew_is_not_the_one_of_the_letters(cluster: Cluster, admin: Admin, name: str) -> None:
-    write(cluster, name, [b"bad", b"good"])
-    admin.alter_queue(name, set={TOPIC: f"dlq.{name}", COPIES: "true"})
-    with QueueConsumer(config(cluster, name)) as consumer:
-        consumer.subscribe([name])
-        run(consumer, admin, name, 2)
-    admin.delete_topics([name])
-    with pytest.raises(UnknownTopicOrPartition, match="Create it again"):
-        admin.redrive_queue(name)
-    admin.create_topics([NewTopic(name, num_partitions=1)])
-    assert admin.redrive_queue(name) == Redriven(written_to={name: 1})
-    with QueueConsumer(config(cluster, name)) as consumer:
-        consumer.subscribe([name])
-        assert settle_again(consumer, 1)[0, 0].value == b"bad"
-
-
-def test_a_redrive_ends_an_earlier_one_that_hangs(cluster: Cluster, admin: Admin, name: str) -> None:
-    """The earlier one has written new records. Nobody reads them, and it commits nothing any more."""
-    write(cluster, name, [b"bad", b"bad", b"bad", b"bad"])
-    admin.alter_queue(name, set={TOPIC: f"dlq.{name}", COPIES: "true"})
-    with QueueConsumer(config(cluster, name)) as consumer:
-        consumer.subscribe([name])
-        run(consumer, admin, name, 4)
-    asyncio.run(hang_and_be_overtaken(cluster, name))
-    assert admin.redrive_queue(name) == Redriven()
-
-
-async def hang_and_be_overtaken(cluster: Cluster, name: str) -> None:
-    servers = {"bootstrap.servers": cluster.bootstrap_servers}
-    async with aio.Producer({**servers, "transactional.id": f"{name}-redrive"}) as hanging, aio.Admin(servers) as other:
-        dead_letters_id = (await other.describe_topics([f"dlq.{name}"]))[0].id
-        part = queue_pb2.RewrittenLetters(next_offset=3)
-        part.letters_partition_id.topic_id = uuid.UUID(dead_letters_id).bytes
-        transaction = await hanging.transaction().__aenter__()
-        await (await hanging.send(name, b"never read"))
-        await transaction._rewrite_letters(name, part)
-        assert await other.redrive_queue(name) == Redriven(made_ready_count=4)
-        with pytest.raises(MinilogError):
-            await transaction.__aexit__(None, None, None)
-
-
-def test_a_full_queue_takes_the_rest_later(cluster: Cluster, admin: Admin, name: str) -> None:
-    write(cluster, name, [b"bad"] * 8)
-    admin.alter_queue(name, set={TOPIC: f"dlq.{name}"})
-    with QueueConsumer(config(cluster, name)) as consumer:
-        consumer.subscribe([name])
-        run(consumer, admin, name, 8)
-    admin.alter_queue(name, set={"group.share.partition.max.record.locks": "3"})
-    with QueueConsumer(config(cluster, name)) as consumer:
-        consumer.subscribe([name])
-        made_ready: list[int] = []
-        while (redriven := admin.redrive_queue(name)).is_full:
-            made_ready.append(redriven.made_ready_count)
-            settle_again(consumer, redriven.made_ready_count)
-            consumer.flush()
-    assert sum(made_ready) + redriven.made_ready_count == 8
-    assert 3 <= made_ready[0] <= 6
 
 
 def test_letters_without_a_copy_and_foreign_records_are_counted(cluster: Cluster, admin: Admin, name: str) -> None:

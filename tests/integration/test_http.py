@@ -151,23 +151,6 @@ def test_running_brokers_are_ready_and_tell_what_they_have(scene: HttpCluster) -
     assert [scene.health(each, "") for each in scene.ports] == [health_pb2.HealthCheckResponse.SERVING] * 3
 
 
-def test_a_topics_replicas_are_described(scene: HttpCluster) -> None:
-    command = [
-        *programs.MINILOG,
-        "topic",
-        "describe",
-        TOPIC,
-        "--replicas",
-        "--json",
-        "-b",
-        scene.cluster.bootstrap_servers,
-    ]
-    (partition,) = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["partitions"]
-    assert sorted(each["broker"] for each in partition["replica_ends"]) == [1, 2, 3]
-    assert {each["log_end_offset"] for each in partition["replica_ends"]} == {100}
-    assert partition["size_bytes"] > 100
-
-
 @pytest.mark.dear("it kills brokers, and others take over")
 def test_the_lag_of_a_group_is_told_by_its_coordinator_alone(scene: HttpCluster) -> None:
     group = 'odd "name"\nwith a line'

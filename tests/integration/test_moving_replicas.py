@@ -53,8 +53,9 @@ def test_more_and_fewer_replicas(cluster: Cluster) -> None:
             writer.wait_for_more(200)
 
 
+@pytest.mark.long
 @pytest.mark.dear("it moves leaders or replicas")
-def test_a_throttled_one_takes_its_time_is_shown_and_can_be_cancelled(cluster: Cluster) -> None:
+def test_a_throttled_move_is_shown_and_can_be_cancelled(cluster: Cluster) -> None:
     create(cluster, "slow")
     with admin(cluster) as client:
         before = replicas(client, "slow")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,9 +15,9 @@ import pyarrow.compute as pc
 import pytest
 
 import minilog
-from minilog import Admin, NewTopic, Producer, TopicPartition, col, schema_from_ddl
+from minilog import Admin, NewTopic, Producer, col, schema_from_ddl
 from minilog.config import parse_config
-from minilog.errors import InvalidArgument, OffsetOutOfRange, UnknownTopicOrPartition
+from minilog.errors import InvalidArgument, UnknownTopicOrPartition
 from minilog.polars import scan_minilog
 from minilog.scanning.newest_rows import KeyCounts
 from minilog.scanning.scan import Scan
@@ -115,23 +114,6 @@ def test_a_scan_gives_the_same_rows_each_time_whatever_is_written(cluster: Runni
         assert found.count() == 1
         anew = scan(cluster, "growing").to_arrow().to_pylist()
         assert anew == [{"delay": 1, "more": None}, {"delay": 2, "more": None}]
-
-
-def test_threads_may_share_a_scan(cluster: RunningCluster) -> None:
-    shared, counts = scan(cluster, where="delay < 500"), list[int]()
-    threads = [threading.Thread(target=lambda: counts.append(shared.to_arrow().num_rows)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30.0)
-    assert counts == [500] * 4
-
-
-def test_a_reader_that_is_left_early_costs_nothing_more(cluster: RunningCluster) -> None:
-    for _ in range(3):
-        reader = scan(cluster).to_arrow_batch_reader()
-        assert reader.read_next_batch().num_rows > 0
-        del reader
 
 
 # -- one shape
@@ -232,25 +214,6 @@ def test_what_cannot_be_read_is_refused_with_words(
 ) -> None:
     with pytest.raises(error, match=word):
         scan(cluster, "plain", **asked).to_arrow()
-
-
-def test_a_topic_or_a_column_that_is_not_there_is_refused(cluster: RunningCluster) -> None:
-    with pytest.raises(UnknownTopicOrPartition):
-        scan(cluster, "nothing").to_arrow()
-    with pytest.raises(InvalidArgument, match="nothing"):
-        scan(cluster, "flights", ["nothing"]).to_arrow()
-    with pytest.raises(InvalidArgument, match="nothing"):
-        scan(cluster, "flights", where="nothing > 1").to_arrow()
-
-
-def test_what_the_log_lost_since_is_an_error_and_no_hole(cluster: RunningCluster) -> None:
-    found = scan(cluster, "trimmed")
-    assert found.count() == 10
-    with Admin(cluster.settings) as admin:
-        admin.delete_records({TopicPartition("trimmed", 0): 5})
-    with pytest.raises(OffsetOutOfRange):
-        found.to_arrow()
-    assert scan(cluster, "trimmed").count() == 5
 
 
 def test_only_what_is_committed_is_read(cluster: RunningCluster) -> None:
@@ -363,17 +326,6 @@ def test_a_view_has_the_newest_row_of_each_key(accounts: RunningCluster, memory_
     assert minilog.scan("accounts", where="balance < 2", view="latest", config=settings).count() == 0
 
 
-def test_a_view_ends_where_the_user_says(accounts: RunningCluster) -> None:
-    whole = scan(accounts, "accounts", ["id", "_partition", "_offset"]).to_arrow()
-    ends = {
-        number: pc.count(whole.filter(pc.equal(whole["_partition"], number))["id"]).as_py() // 3
-        for number in range(PARTITIONS)
-    }
-    first = scan(accounts, "accounts", ["id", "balance"], view="latest", end=ends).to_arrow()
-    assert sorted(first.column("id").to_pylist()) == list(range(1_000))
-    assert set(first.column("balance").to_pylist()) == {0.0}
-
-
 def test_a_view_of_keys_and_values_leaves_out_deleted_keys(accounts: RunningCluster) -> None:
     table = scan(accounts, "pairs", view="latest")
     assert table.to_arrow().to_pylist() == [{"key": b"1", "value": b"4"}]
@@ -382,18 +334,3 @@ def test_a_view_of_keys_and_values_leaves_out_deleted_keys(accounts: RunningClus
     assert explained.travelled is not None
     assert explained.travelled.keys == KeyCounts(keys=2, deletions=1, keyless=1)
     assert "1 rows of 2 keys, 1 of them deleted; 1 rows have no key" in str(explained)
-
-
-def test_a_frame_of_polars_of_a_view_filters_its_rows(accounts: RunningCluster) -> None:
-    frame = scan(accounts, "accounts", view="latest").to_polars()
-    assert frame.filter(pl.col("balance") == 2).height == 1_000
-    lazy = scan_minilog("accounts", view="latest", config=accounts.settings)
-    assert lazy.filter((pl.col("balance") < 2) & (pl.col("id") < 5)).collect().height == 0
-    assert lazy.filter(pl.col("id") < 5).select("name").collect().height == 5
-
-
-def test_a_view_of_rows_without_key_columns_is_refused(cluster: RunningCluster) -> None:
-    with Admin(cluster.settings) as admin:
-        admin.create_topics([NewTopic("keyless", 1, schema=schema_from_ddl("delay int"))])
-    with pytest.raises(InvalidArgument, match="the schema of topic 'keyless' has no key columns"):
-        scan(cluster, "keyless", view="latest").count()

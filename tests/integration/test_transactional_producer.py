@@ -100,16 +100,6 @@ def test_outside_of_a_block_nothing_is_taken_and_one_is_open_at_a_time(topic: st
             pass
 
 
-def test_a_newer_producer_takes_over_and_the_older_is_told(topic: str, settings: dict[str, object]) -> None:
-    with Producer(settings) as old, Producer(settings) as new:
-        with old.transaction():
-            pass
-        with new.transaction() as transaction:
-            assert transaction.generation == 1
-        with pytest.raises(ProducerFenced, match="superseded"), old.transaction():
-            pass
-
-
 @proves("SPS.18")
 def test_a_block_that_takes_longer_than_the_time_out_is_kept_alive(
     admin: Admin, topic: str, settings: dict[str, object]

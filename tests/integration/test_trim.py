@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from minilog.errors import InvalidTopic, MinilogError, OffsetOutOfRange, UnknownTopicOrPartition
+from minilog.errors import InvalidTopic, OffsetOutOfRange, UnknownTopicOrPartition
 from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.moving import admin as admin_of
@@ -93,7 +93,7 @@ def test_the_command_line_trims_and_consume_begins_there(cluster: Cluster, admin
     assert offsets == [(0, offset) for offset in range(42, RECORDS)]
 
 
-def test_what_is_refused_is_said_in_one_line(cluster: Cluster, admin: Admin) -> None:
+def test_a_refused_trim_is_one_line(cluster: Cluster, admin: Admin) -> None:
     (partition,) = filled(cluster, admin, "refused")
     with pytest.raises(OffsetOutOfRange, match=f"offset 101 is above the high watermark {RECORDS}"):
         admin.delete_records({partition: RECORDS + 1})
@@ -111,25 +111,6 @@ def test_what_is_refused_is_said_in_one_line(cluster: Cluster, admin: Admin) -> 
         admin.delete_records({TopicPartition("__groups", 0): 0})
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
-def test_a_consumer_below_the_start_goes_where_auto_offset_reset_says(
-    cluster: Cluster, admin: Admin, reset: str
-) -> None:
-    (partition,) = filled(cluster, admin, f"reset-{reset}")
-    admin.delete_records({partition: 42})
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": reset}
-    with Consumer(settings) as consumer:
-        consumer.assign([TopicPartition(partition.topic, 0, 10)])
-        if reset == "error":
-            with pytest.raises(MinilogError, match="10 is below the log start 42"):
-                poll_some(consumer)
-        elif reset == "earliest":
-            assert poll_some(consumer)[0] == 42
-        else:
-            consumer.poll(timeout=1)
-            wait_until(lambda: bool(consumer.poll(timeout=0.1)) or consumer.position(partition) == RECORDS)
-
-
 def poll_some(consumer: Consumer) -> list[int]:
     for _ in range(100):
         if found := consumer.poll(timeout=0.2):
@@ -137,6 +118,7 @@ def poll_some(consumer: Consumer) -> list[int]:
     raise AssertionError("nothing came")
 
 
+@pytest.mark.long
 def test_a_replica_on_an_emptied_disk_begins_inside_a_batch_that_was_cut(tmp_path: pathlib.Path) -> None:
     """KAFKA-6975: whoever starts anew there fetches the whole batch, and starts where the others do."""
     with running_cluster(tmp_path, brokers=4, voters=3) as cluster, admin_of(cluster) as admin:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, TopicSchema, schema_from_ddl
-from minilog.errors import InvalidArgument, InvalidRecord, InvalidSchema
+from minilog.errors import InvalidRecord
 from minilog.typed.schema.evolution import add_column, drop_column, rename_column, widen_column
 from minilog.typed.schema.fields import Field, Primitive
 from tests.cluster import Cluster
@@ -86,21 +86,6 @@ def test_columns_and_rows_come_as_they_were_written_and_only_those_that_were_ask
     assert some_bytes < whole_bytes / 8
 
 
-def test_a_condition_leaves_out_batches_and_rows(cluster: Cluster, admin: Admin) -> None:
-    made(admin, "delays")
-    for first in range(0, ROWS, 200):
-        written(cluster, "delays", flights(first, 200))
-    wanted = [each for each in range(1_500, 1_600) if each % 7]
-    found, few_bytes = read(
-        cluster, "delays", len(wanted), columns=["delay"], where="delay >= 1500 and delay < 1600", metadata=True
-    )
-    assert sorted(found.column("delay").to_pylist()) == wanted
-    assert set(found.column("_key").to_pylist()) == {b"UA", b"AA", b"DL"}
-    assert {each.second for each in found.column("_timestamp").to_pylist()} <= set(range(60))
-    _, all_bytes = read(cluster, "delays", ROWS - ROWS // 7 - 1, columns=["delay"])
-    assert few_bytes < all_bytes / 2
-
-
 def test_rows_one_by_one_and_their_keys(cluster: Cluster, admin: Admin) -> None:
     made(admin, "ones")
     with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
@@ -151,42 +136,6 @@ def test_readers_and_writers_go_on_while_the_schema_evolves(cluster: Cluster, ad
     found, _ = read(cluster, "evolving", 21, partitions=1, columns=["gate", "remark"])
     assert found.column("gate").to_pylist() == [None] * 20 + ["B4"]
     assert found.column("remark").to_pylist() == [*flights(0, 20).column("note").to_pylist(), "late"]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "error"),
-    [
-        ({"columns": ["gate"]}, InvalidSchema),
-        ({"columns": ["delay", "delay"]}, InvalidArgument),
-        ({"where": "gate = 1"}, InvalidArgument),
-        ({"where": "delay in (select 1)"}, InvalidArgument),
-    ],
-)
-def test_what_the_topic_does_not_have_is_refused(
-    cluster: Cluster, admin: Admin, wanted: dict[str, Any], error: type[Exception]
-) -> None:
-    if "refusing" not in admin.list_topics():
-        made(admin, "refusing")
-    with pytest.raises(error):
-        read(cluster, "refusing", 1, **wanted)
-
-
-def test_a_topic_without_a_schema_takes_no_rows_and_has_no_columns(cluster: Cluster, admin: Admin) -> None:
-    admin.create_topics([NewTopic("plain", num_partitions=1, replication_factor=3)])
-    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-        with pytest.raises(InvalidRecord, match="rows are for topics with a schema"):
-            producer.send("plain", {"carrier": "UA"})
-        producer.send("plain", b"x").result(timeout=30)
-    with pytest.raises(InvalidArgument, match="has no schema"):
-        read(cluster, "plain", 1, partitions=1, columns=["carrier"])
-    made(admin, "chosen", partitions=1)
-    written(cluster, "chosen", flights(0, 10))
-    with Consumer({"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}) as consumer:
-        consumer.assign([TopicPartition("chosen", 0)])
-        assert consumer.poll_arrow(30.0, columns=["carrier"])
-        consumer.assign([TopicPartition("plain", 0)])
-        time.sleep(0.5)  # it is asked for by the selection of the last poll, and refused
-        assert [each.value for each in consumer.poll(30.0)] == [b"x"]
 
 
 def test_rows_survive_a_restart_of_all_brokers(mortal: Cluster) -> None:

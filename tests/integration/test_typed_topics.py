@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from minilog import Admin, NewTopic, TopicAlteration, schema_from_ddl
-from minilog.errors import InvalidSchema, InvalidUpdateVersion, UnknownTopicOrPartition
+from minilog import Admin, NewTopic, schema_from_ddl
+from minilog.errors import InvalidSchema, UnknownTopicOrPartition
 from minilog.typed.schema.evolution import add_column, drop_column, rename_column
 from minilog.typed.schema.fields import Field, Primitive
 from minilog.typed.schema.topic_schema import TopicSchema
@@ -112,26 +112,6 @@ def test_of_several_who_evolve_at_once_all_get_their_turn(cluster: Cluster, admi
     assert sorted(found.schema.names[3:]) == ["c0", "c1", "c2", "c3"]
 
 
-def test_a_version_is_made_once(admin: Admin) -> None:
-    admin.create_topics([NewTopic("once", schema=FLIGHTS)])
-    second = add_column(FLIGHTS, GATE)
-    for _ in range(2):  # the second time its answer was lost
-        admin.alter_topic("once", schema=second)
-    with pytest.raises(InvalidUpdateVersion, match="another client evolved it meanwhile"):
-        admin.alter_topics([TopicAlteration("once", schema=drop_column(FLIGHTS, "delay"))])
-    assert admin.evolve_schema("once", lambda schema: schema) == second
-    assert admin.describe_topics(["once"])[0].schema_versions == [FLIGHTS, second]
-
-
-def test_a_topic_made_again_has_its_own_schema(admin: Admin) -> None:
-    admin.create_topics([NewTopic("again", schema=FLIGHTS)])
-    admin.evolve_schema("again", lambda schema: add_column(schema, GATE))
-    admin.delete_topics(["again"])
-    other = schema_from_ddl("gate string, carrier long")
-    admin.create_topics([NewTopic("again", schema=other)])
-    assert admin.describe_topics(["again"])[0].schema_versions == [other]
-
-
 def test_the_command_line_creates_shows_and_evolves(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     table = tmp_path / "flights.parquet"
     pq.write_table(FLIGHTS.arrow_schema.empty_table(), table)
@@ -157,23 +137,3 @@ def test_the_command_line_creates_shows_and_evolves(cluster: Cluster, tmp_path: 
     described = json.loads(minilog(cluster, "topic", "describe", "cli", "--json").stdout)
     assert described["schema"] == versions[-1]
     assert "version 2 of the schema" in minilog(cluster, "topic", "describe", "cli").stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("evolve", "refusing", "--drop", "carrier"), "the key is made of column 'carrier'"),
-        (("evolve", "refusing", "--widen", "delay string"), "cannot become string from int"),
-        (("show", "refusing", "--version", "2"), "has no version 2: the latest is 1"),
-        (("show", "untyped"), "topic untyped has no schema"),
-        (("show", "nowhere"), "there is no topic 'nowhere'"),
-    ],
-)
-def test_what_is_refused_is_one_line(
-    cluster: Cluster, admin: Admin, arguments: tuple[str, ...], complaint: str
-) -> None:
-    if "refusing" not in admin.list_topics():
-        admin.create_topics([NewTopic("refusing", schema=FLIGHTS), NewTopic("untyped")])
-    ended = minilog(cluster, "topic", "schema", *arguments)
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
-    assert complaint in ended.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, TopicSchema, aio, schema_from_ddl
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, TopicSchema, schema_from_ddl
 from minilog.errors import InvalidRecord, NarrowSchemaVersion
 from minilog.typed.schema.evolution import add_column, rename_column, widen_column
 from minilog.typed.schema.fields import Field, Primitive
@@ -92,29 +91,3 @@ def test_rows_are_written_by_a_version_that_the_producer_has_not_heard_of(cluste
         newest = admin.evolve_schema("ahead", lambda schema: add_column(schema, Field("gate", Primitive("string"))))
         producer.send_batch("ahead", rows(2, gate=["B4"]), schema=newest).result(timeout=30)
     assert [row["gate"] for row in read(cluster, "ahead", 2, None)] == [None, "B4"]
-
-
-def test_so_it_is_with_asyncio(cluster: Cluster, admin: Admin) -> None:
-    first = made(admin, "async")
-    newest = admin.evolve_schema("async", lambda schema: add_column(schema, Field("gate", Primitive("string"))))
-    servers = {"bootstrap.servers": cluster.bootstrap_servers}
-
-    async def there_and_back() -> list[dict[str, Any]]:
-        async with aio.Producer(servers) as producer:
-            await (await producer.send_batch("async", rows(1, gate=["B4"]), schema=newest))
-        async with aio.Consumer({**servers, "auto.offset.reset": "earliest"}) as consumer:
-            await consumer.assign([TopicPartition("async", 0)])
-            found = await consumer.poll_arrow(30.0, schemas={"async": first})
-        return [row for each in found for row in each.to_pylist()]
-
-    assert asyncio.run(there_and_back()) == [{"carrier": "c1", "delay": 1}]
-
-
-def test_a_version_of_a_topic_that_was_made_again_is_refused(cluster: Cluster, admin: Admin) -> None:
-    made(admin, "again")
-    other = schema_from_ddl("carrier string NOT NULL, delay long")
-    with (
-        Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer,
-        pytest.raises(InvalidRecord, match="use a version 1 of the schema that the topic does not have"),
-    ):
-        producer.send_batch("again", rows(1), schema=other)

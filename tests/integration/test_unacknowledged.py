@@ -46,13 +46,6 @@ def test_lines_of_the_command_line_arrive(cluster: Cluster) -> None:
     assert values(cluster, "lines") == list(range(RECORDS))
 
 
-def test_records_of_a_program_arrive_when_its_producer_closes(cluster: Cluster) -> None:
-    with Producer(created(cluster, "closed")) as producer:
-        for number in range(RECORDS):
-            producer.send("closed", b"%d" % number)
-    assert values(cluster, "closed") == list(range(RECORDS))
-
-
 def test_records_of_an_asyncio_program_arrive_when_its_producer_closes(cluster: Cluster) -> None:
     async def send() -> None:
         async with aio.Producer(settings) as producer:
