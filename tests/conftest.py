@@ -15,7 +15,7 @@ from tests.scenarios.collecting import pytest_collect_file as pytest_collect_fil
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-_INSTALLED = re.compile(r"test_packages\.py::test_it_runs_in_a_clean_environment\[(.*)]")
+_INSTALLED = re.compile(r"test_packages\.py::test_a_package_runs_in_a_clean_environment\[(.*)]")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -87,7 +87,7 @@ def test_a_page_lives_without_being_loaded_anew(browser: Browser, cluster: Clust
     assert browser.find("#pulse").text == "live"
 
 
-def test_nobody_asks_while_nobody_looks_and_a_pause_holds(browser: Browser, console: RunningConsole) -> None:
+def test_a_page_asks_nothing_while_it_is_paused(browser: Browser, console: RunningConsole) -> None:
     browser.look(*DESK)
     browser.open(console.url + "/topics")
     browser.run(

@@ -129,7 +129,7 @@ def test_a_broker_and_a_client_of_the_right_authority_are_let_in_by_name(certs: 
         assert name_told(certs, port, pems(certs / "brokers" / "alice")) == b"alice"
 
 
-def test_who_has_no_certificate_or_one_of_another_authority_is_not_let_in(certs: pathlib.Path) -> None:
+def test_a_caller_without_a_certificate_of_the_authority_is_not_let_in(certs: pathlib.Path) -> None:
     with serving(certs, pems(certs / "brokers" / "broker")) as port:
         for own in (None, pems(certs / "clients" / "broker"), pems(certs / "clients" / "alice"), expired(certs)):
             assert name_told(certs, port, own) is grpc.StatusCode.UNAVAILABLE
@@ -189,7 +189,7 @@ def test_machines_are_told_what_was_written(certs: pathlib.Path, tmp_path: pathl
         (("client", "--name", "a"), 1, "make an authority first"),
     ],
 )
-def test_what_cannot_be_made_is_told_in_words(
+def test_a_certificate_that_cannot_be_made_is_refused_in_words(
     arguments: tuple[str, ...], code: int, told: str, tmp_path: pathlib.Path
 ) -> None:
     ended = cert(*arguments, "--authority", tmp_path / "none", "--out", tmp_path / "out")

@@ -43,7 +43,7 @@ def test_a_poll_gathers_fetch_min_bytes_for_fetch_max_wait_ms(servers: str) -> N
     assert 0.7 <= seconds < 2.0
 
 
-def test_it_waits_for_nothing_that_cannot_come(servers: str) -> None:
+def test_a_poll_waits_for_nothing_behind_its_end_offset(servers: str) -> None:
     count, seconds = first_poll(servers, end_offset=3, fetch_min_bytes=1_000_000, fetch_max_wait_ms=3_000)
     assert count == 3
     assert seconds < 1.0

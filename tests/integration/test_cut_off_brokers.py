@@ -72,7 +72,7 @@ def state_of(admin: Admin, broker_id: int) -> str | None:
 
 class TestABrokerThatIsCutOff:
     @pytest.mark.dear("it waits for the end of a session")
-    def test_it_refuses_clients_behind_its_session_and_who_took_a_right_away_is_told(
+    def test_a_cut_off_broker_refuses_clients_and_an_admin_is_told(
         self, cluster: SecuredCluster, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with Admin(cluster.client) as admin, Producer(cluster.client) as producer:

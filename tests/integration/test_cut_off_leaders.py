@@ -59,7 +59,7 @@ def wait_written(cluster: Cluster, at: TopicPartition, timeout_s: float = 20.0) 
 
 
 @pytest.mark.dear("it waits for the end of a session")
-def test_it_stops_at_the_end_of_its_session_under_unclean_election_and_goes_on_elsewhere(
+def test_a_cut_off_leader_stops_at_the_end_of_its_session(
     tmp_path: pathlib.Path,
 ) -> None:
     with running_cluster(tmp_path, settings=SETTINGS, voters=1, proxied=True) as cluster:

@@ -83,7 +83,7 @@ class TestTheJudge:
         assert found.overlaps == 1
         assert "b had it from 4.000, and a until 4.500" in found.wrong[0]
 
-    def test_what_a_killed_member_had_not_committed_may_come_again(self) -> None:
+    def test_records_that_a_killed_member_had_not_committed_may_come_again(self) -> None:
         first = story("a", event("assigned", 1.0), event("handed", 2.0, 0, 3), *commit(2.1, 2), died_s=3.0)
         found = judged(first, story("b", *SECOND))
         assert (found.wrong, found.again) == ([], {"killed": 1})

@@ -66,7 +66,7 @@ def test_a_group_goes_on_where_it_committed(cluster: Cluster) -> None:
 
 
 @proves("CO.16")
-def test_what_is_committed_survives_its_coordinator_and_a_restart_of_all(cluster: Cluster) -> None:
+def test_committed_offsets_survive_their_coordinator_and_a_restart_of_all(cluster: Cluster) -> None:
     group = "survives"
     with consumer_of(cluster, group) as consumer, Admin(cluster.client) as admin:
         for offset in range(10):

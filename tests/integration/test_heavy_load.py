@@ -41,7 +41,7 @@ def test_a_client_beside_an_attack_hardly_notices(tmp_path: pathlib.Path, attack
 cluster = shared_cluster(THREE)
 
 
-def test_what_is_too_much_is_refused_with_what_the_limit_and_what_to_do(cluster: Cluster) -> None:
+def test_a_request_above_a_limit_is_refused_with_the_limit_and_the_remedy(cluster: Cluster) -> None:
     entries = [metadata_pb2.ListOffsetsEntry()] * (MAX_OFFSETS_ENTRIES + 1)
     with grpc.insecure_channel(f"{HOST}:{cluster.ports[1]}") as channel:
         stub = metadata_pb2_grpc.MetadataServiceStub(channel)

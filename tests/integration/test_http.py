@@ -184,7 +184,7 @@ def test_health_by_grpc_knows_its_names_and_tells_changes(scene: HttpCluster) ->
         assert list(stub.Watch(health_pb2.HealthCheckRequest(service="x" * 1000), timeout=10)) == []
 
 
-def test_what_is_none_of_its_paths_or_methods_is_refused(scene: HttpCluster) -> None:
+def test_other_paths_and_methods_are_refused(scene: HttpCluster) -> None:
     assert told(scene.ports[1], "/")[0] == 404
     assert told(scene.ports[1], "/metrics", "POST")[0] == 405
     status, why = told(scene.ports[1], "/metrics?topics=" + ",".join(f"t{each}" for each in range(50)))
@@ -238,7 +238,7 @@ def answered(connection: socket.socket) -> bytes:
         b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 70_000 + b"\r\n\r\n",
     ],
 )
-def test_what_is_no_request_is_refused_and_ends_the_connection(scene: HttpCluster, sent: bytes) -> None:
+def test_noise_is_refused_and_ends_the_connection(scene: HttpCluster, sent: bytes) -> None:
     with socket.create_connection((HOST, scene.ports[2]), timeout=10) as connection:
         with contextlib.suppress(OSError, grpc.RpcError):
             connection.sendall(sent)

@@ -266,7 +266,7 @@ def test_brokers_go_forth_and_back_under_load_and_nothing_new_is_written(
 
 
 @pytest.mark.long
-def test_one_broker_goes_forth_and_back_by_kills(versions: Versions, tmp_path: pathlib.Path) -> None:
+def test_a_broker_goes_forth_and_back_by_kills(versions: Versions, tmp_path: pathlib.Path) -> None:
     """The controller among them: what a later version decided at the level of both an older one replays."""
     with rolling(tmp_path, versions.old) as world:
         controller = world.scene.controller()

@@ -74,7 +74,7 @@ def test_a_throttled_move_is_shown_and_can_be_cancelled(cluster: Cluster) -> Non
         assert "adding_replicas" not in minilog(cluster, "topic", "describe", "slow", "--json")["partitions"][0]
 
 
-def test_it_goes_on_under_another_controller_and_after_kills(cluster: Cluster) -> None:
+def test_a_move_goes_on_under_another_controller_and_after_kills(cluster: Cluster) -> None:
     create(cluster, "survives")
     with Writing(cluster, "survives", value_bytes=VALUE_BYTES) as writer, admin(cluster) as client:
         writer.wait_for_more(4 * RATE // VALUE_BYTES)

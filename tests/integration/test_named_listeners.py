@@ -206,7 +206,7 @@ def test_each_listener_has_its_own_rules(cluster: NamedCluster) -> None:
         admin.list_topics()
 
 
-def test_what_is_told_names_the_listener_that_was_asked(cluster: NamedCluster) -> None:
+def test_metadata_names_the_listener_that_was_asked(cluster: NamedCluster) -> None:
     with grpc.insecure_channel(f"{HOST}:{cluster.inside_ports[2]}") as channel:
         stub = metadata_pb2_grpc.MetadataServiceStub(channel)
         answer = stub.GetMetadata(metadata_pb2.GetMetadataRequest(client=OF_NOW), timeout=5)

@@ -151,7 +151,7 @@ def test_the_wheel_is_small_and_holds_what_the_tree_has(built: Built) -> None:
 @pytest.mark.dear("it builds and installs packages")
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("version", versions())
-def test_it_runs_in_a_clean_environment(built: Built, tmp_path: pathlib.Path, version: str) -> None:
+def test_a_package_runs_in_a_clean_environment(built: Built, tmp_path: pathlib.Path, version: str) -> None:
     home = tmp_path / "environment"
     _run(interpreters()[version], "-m", "venv", home)
     python, minilog = home / "bin" / "python", home / "bin" / "minilog"

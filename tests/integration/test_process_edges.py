@@ -81,7 +81,7 @@ def test_a_process_ends_whatever_uses_clients_at_its_end_and_counts_what_is_not_
     assert "202 of its records are not written" in warning
 
 
-def test_what_a_forgotten_producer_took_arrives(cluster: Cluster) -> None:
+def test_records_of_a_forgotten_producer_arrive(cluster: Cluster) -> None:
     lines, _ = ran(cluster, process_edges.leave_a_producer)
     assert lines == [process_edges.TOPIC]
 

@@ -55,17 +55,17 @@ class TestTheJudge:
         right = judged(story("a", event("handed", 1.0, until_s=6.0), *settled("accept", 2.0, "confirmed", until_s=6.0)))
         assert (right.wrong, right.handed, right.again, right.ends) == ([], 1, 0, {"accepted": 1})
 
-    def test_what_a_worker_had_when_it_died_comes_again_when_its_lock_has_ended(self) -> None:
+    def test_messages_of_a_dead_worker_come_again_when_their_lock_has_ended(self) -> None:
         right = judged(story("a", event("handed", 1.0, until_s=6.0)), ACCEPTED)
         assert (right.wrong, right.again) == ([], 1)
         wrong = judged(story("a", event("handed", 16.0, until_s=21.0)), ACCEPTED)
         assert wrong.wrong == ["(0, 0), delivery 2 to b at 20.000: a had it until 21.000"]
 
-    def test_what_a_worker_has_released_may_come_again_at_once(self) -> None:
+    def test_a_released_message_may_come_again_at_once(self) -> None:
         first = [event("handed", 19.0, until_s=24.0), *settled("release", 19.5, "confirmed", until_s=24.0)]
         assert judged(story("a", *first), ACCEPTED).wrong == []
 
-    def test_what_a_worker_gives_back_at_its_close_may_come_again_at_once(self) -> None:
+    def test_a_message_given_back_at_a_close_may_come_again_at_once(self) -> None:
         leaving = WorkerEvent("leaving", 19.5, 19.5)
         assert judged(story("a", event("handed", 19.0, until_s=24.0), leaving), ACCEPTED).wrong == []
 
@@ -83,7 +83,7 @@ class TestTheJudge:
         assert judged(story("a", *first)).ends == {"accepted, perhaps": 1}
         assert judged(story("a", *first), ACCEPTED).wrong == []
 
-    def test_one_delivery_to_two_workers_at_once_is_wrong(self) -> None:
+    def test_a_delivery_to_two_workers_at_once_is_wrong(self) -> None:
         first = story("a", event("handed", 16.0, 2, until_s=21.0))
         assert judged(first, ACCEPTED).wrong == ["(0, 0), delivery 2 to b at 20.000: a had it until 21.000"]
 

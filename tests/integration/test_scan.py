@@ -209,7 +209,7 @@ def test_a_scan_begins_and_ends_where_it_is_told(cluster: RunningCluster) -> Non
         ({"columns": ["delay"]}, InvalidArgument, "no column 'delay'"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_words(
+def test_a_wrong_scan_is_refused_with_words(
     cluster: RunningCluster, asked: dict[str, Any], error: type[Exception], word: str
 ) -> None:
     with pytest.raises(error, match=word):

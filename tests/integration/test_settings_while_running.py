@@ -57,7 +57,7 @@ def wait_until(what: Callable[[], object], wanted: object) -> None:
 
 
 @pytest.mark.dear("it starts brokers again, or a cluster of its own")
-def test_they_count_at_once_while_a_producer_writes_and_survive_restarts(cluster: Cluster) -> None:
+def test_settings_count_at_once_while_a_producer_writes_and_survive_restarts(cluster: Cluster) -> None:
     settings = {"bootstrap.servers": cluster.bootstrap_servers}
     with Admin(settings) as admin, Producer(settings) as producer:
         admin.create_topics([NewTopic("before", num_partitions=1, replication_factor=3)])
@@ -111,7 +111,7 @@ def test_they_count_at_once_while_a_producer_writes_and_survive_restarts(cluster
         (("9", "-c", f"{LAG}=1"), "broker 9 has never registered, and has no settings: the brokers are 1, 2, 3"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence_and_nothing_of_it_is_done(
+def test_a_wrong_setting_is_refused_and_nothing_of_its_request_is_done(
     cluster: Cluster, arguments: tuple[str, ...], sentence: str
 ) -> None:
     before = done(cluster, "broker", "settings", "--json")

@@ -128,7 +128,7 @@ def test_messages_of_all_sizes_pass_on_either_loop(
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_one_side_by_tls_and_the_other_in_the_clear_is_refused(
+def test_tls_on_one_side_alone_is_refused(
     files: tuple[ServerFiles, ChannelSecurity], new_loop: NewLoop, tmp_path: pathlib.Path
 ) -> None:
     async def work() -> None:

@@ -112,7 +112,7 @@ def test_a_broker_that_does_not_start_says_why() -> None:
         pass
 
 
-def test_who_does_not_ask_for_the_fixture_loads_nothing_of_minilog(tmp_path: pathlib.Path) -> None:
+def test_a_run_without_the_fixture_loads_nothing_of_minilog(tmp_path: pathlib.Path) -> None:
     (tmp_path / "test_other.py").write_text(
         "import sys\ndef test_it():\n    assert not [name for name in sys.modules if name.startswith('minilog')]\n"
     )

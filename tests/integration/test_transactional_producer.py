@@ -59,9 +59,7 @@ def committed_values(cluster: Cluster, topic: str) -> list[bytes | None]:
     return found
 
 
-def test_what_is_sent_in_a_block_is_visible_at_its_end(
-    cluster: Cluster, topic: str, settings: dict[str, object]
-) -> None:
+def test_records_of_a_block_are_visible_at_its_end(cluster: Cluster, topic: str, settings: dict[str, object]) -> None:
     with Producer(settings) as producer:
         for number in range(3):
             with producer.transaction() as transaction:

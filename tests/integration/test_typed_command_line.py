@@ -55,7 +55,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(map(json.dumps, rows))
 
 
-def test_what_goes_in_as_json_comes_out_as_json_csv_and_a_table(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+def test_rows_go_in_as_json_and_come_out_as_json_csv_and_a_table(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     made(cluster, "flights")
     sent = minilog(cluster, "produce", "flights", "--format", "json", stdin=lines(ROWS))
     assert (sent.returncode, sent.stdout, sent.stderr) == (0, "", "4 rows acknowledged\n")
@@ -143,7 +143,9 @@ def test_a_group_commits_how_far_rows_were_printed(cluster: Cluster) -> None:
         (["consume", "typed", "--where", "delay >"], 1, "cannot be read"),
     ],
 )
-def test_what_does_not_fit_the_topic_is_refused(cluster: Cluster, arguments: list[str], code: int, reason: str) -> None:
+def test_options_that_do_not_fit_the_topic_are_refused(
+    cluster: Cluster, arguments: list[str], code: int, reason: str
+) -> None:
     known = json.loads(minilog(cluster, "topic", "list", "--json").stdout)
     if "typed" not in known:
         made(cluster, "typed")
@@ -154,7 +156,7 @@ def test_what_does_not_fit_the_topic_is_refused(cluster: Cluster, arguments: lis
         assert refused.stderr.count("\n") == 1
 
 
-def test_what_consume_prints_of_deletions_is_taken_by_produce(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+def test_deletions_that_consume_prints_are_taken_by_produce(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     made(cluster, "deleted")
     made(cluster, "deleted-copy")
     deletion = {"carrier": "UA", "_deleted": True}
@@ -219,7 +221,7 @@ def test_a_view_of_keys_and_values_prints_records(cluster: Cluster) -> None:
         (["--json"], "leave --json and -f out"),
     ],
 )
-def test_what_a_view_does_not_have_is_refused(cluster: Cluster, options: list[str], message: str) -> None:
+def test_options_that_a_view_does_not_have_are_refused(cluster: Cluster, options: list[str], message: str) -> None:
     if "--json" in options:
         made(cluster, "rows")
     ended = minilog(cluster, "consume", "rows", "--view", "latest", *options)

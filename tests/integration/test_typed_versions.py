@@ -70,7 +70,7 @@ def test_a_topic_is_read_by_the_version_that_is_named(cluster: Cluster, admin: A
 
 
 @proves("SPT.11")
-def test_what_that_version_cannot_hold_is_an_error_and_not_waited_for(cluster: Cluster, admin: Admin) -> None:
+def test_a_value_that_the_version_cannot_hold_is_an_error_at_once(cluster: Cluster, admin: Admin) -> None:
     first = made(admin, "wide")
     admin.evolve_schema("wide", lambda schema: widen_column(schema, "delay", Primitive("long")))
     with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:

@@ -57,7 +57,7 @@ def test_records_of_an_asyncio_program_arrive_when_its_producer_closes(cluster: 
     assert values(cluster, "looped") == list(range(RECORDS))
 
 
-def test_what_was_flushed_has_left_the_process(cluster: Cluster) -> None:
+def test_flushed_records_have_left_the_process(cluster: Cluster) -> None:
     """A program that is killed behind its flush has sent what it flushed."""
     settings = created(cluster, "flushed")
     program = (

@@ -24,7 +24,7 @@ pytestmark = proves("MD.15")
 
 
 @pytest.mark.long
-def test_one_voter_becomes_three_five_and_three_while_records_are_written_and_brokers_die(
+def test_voters_become_three_five_and_three_while_records_are_written_and_brokers_die(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running_cluster(tmp_path, brokers=5, voters=1) as cluster:
