@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 
 import pytest
 
-from minilog.errors import error_from_wire
+from minilog.errors import InvalidArgument, UnknownLeaderEpoch, error_from_wire
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.quorum.member import MAX_EPOCH, Role
@@ -184,7 +184,8 @@ def test_an_epoch_that_cannot_be_poisons_nothing(epoch: int) -> None:
         assert not answer.granted
     begin = peer_pb2.BeginQuorumEpochRequest(cluster_id=cluster.machine(2).cluster_id or "", leader_id=1, voter_id=2)
     begin.epoch = epoch
-    assert node.begin_quorum_epoch(begin, cluster.now_ms).error.code
+    refused = error_from_wire(node.begin_quorum_epoch(begin, cluster.now_ms).error)
+    assert isinstance(refused, UnknownLeaderEpoch if 0 <= epoch <= MAX_EPOCH else InvalidArgument)
     response = peer_pb2.VoteResponse(epoch=epoch, leader_id=1)
     node.vote_answered(1, request(cluster, before, candidate=3), response, cluster.now_ms, 0)
     node.begin_epoch_answered(1, peer_pb2.BeginQuorumEpochResponse(epoch=epoch, leader_id=1), cluster.now_ms)
