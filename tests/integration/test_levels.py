@@ -411,11 +411,11 @@ def test_a_cluster_of_one_version_says_its_level(cluster: Cluster) -> None:
             HIGHEST_LEVEL,
         )
         assert admin.upgrade_level() == (HIGHEST_LEVEL, HIGHEST_LEVEL)
-        with pytest.raises(UnsupportedVersion, match=f"level {LATER_LEVEL} is not supported by broker 1"):
+        with pytest.raises(UnsupportedVersion, match=f"level {LATER_LEVEL} is not supported by brokers 1"):
             admin.upgrade_level(LATER_LEVEL)
         shown = programs.run("cluster", "upgrade", "--level", str(LATER_LEVEL), "-b", cluster.bootstrap_servers)
         assert shown.returncode == 1
-        assert f"level {LATER_LEVEL} is not supported by broker 1" in " ".join(shown.stderr.split())
+        assert f"level {LATER_LEVEL} is not supported by brokers 1" in " ".join(shown.stderr.split())
 
 
 @pytest.mark.dear("it rolls a cluster of an earlier version")
