@@ -72,9 +72,24 @@ def resolve_place(options: SourceOptions, place: Place, snapshot: Snapshot) -> R
     timestamps = timestamps_ms(place, snapshot.latest, time.time_ns() // 1_000_000)
     if not timestamps:
         return resolve(place, snapshot)
-    from pyspark_minilog.reading.timestamps import first_since
+    return resolve(
+        place, snapshot, _retried(options, lambda: _first_since(options.client, timestamps, snapshot.latest))
+    )
 
-    return resolve(place, snapshot, _retried(options, lambda: first_since(options.client, timestamps, snapshot.latest)))
+
+def _first_since(client: Mapping[str, str], wanted_ms: Positions, latest: Positions) -> dict[Partition, int | None]:
+    """The offset of the first record at or after each timestamp, or None if all records are older. A record behind
+    `latest` counts as being at `latest`. So a query begins where one of Spark's Kafka connector would."""
+    from minilog import Consumer  # it loads more than an Admin, and only timestamps need it
+
+    with lend(Consumer, client) as consumer:
+        offsets = consumer.offsets_for_times(
+            {TopicPartition(*partition): at_ms for partition, at_ms in wanted_ms.items()}
+        )
+    return {
+        partition: None if (offset := offsets[TopicPartition(*partition)]) is None else min(offset, latest[partition])
+        for partition in wanted_ms
+    }
 
 
 def _retried(options: SourceOptions, ask: Callable[[], _Answer]) -> _Answer:
