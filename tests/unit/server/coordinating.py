@@ -74,6 +74,8 @@ class CoordinatingBroker:
             failed=self.crashed.append,
             disk_changed=self.went_offline.set,
             tell_coordinator=lambda effect: self.coordinators.on_leadership(effect),
+            open_link=lambda effect: None,
+            close_link=lambda leader_id: None,
         )
         self.replicas = replicas = ReplicationShell(manager, self._disk, self.logs, self._reserve, asked, self.readers)
         self.image = MetadataImage()
