@@ -9,6 +9,8 @@ from tests.scenarios.world import World
 
 WORLDS = {
     "queues": "tests.scenarios.queues:QueueWorld",
+    "groups": "tests.scenarios.groups:GroupWorld",
+    "replication": "tests.scenarios.replication:ReplicationWorld",
     "transactions": "tests.scenarios.transactions:TransactionWorld",
 }
 

@@ -7,49 +7,20 @@ import pytest
 from minilog.errors import (
     CoordinatorLoadInProgress,
     InvalidArgument,
-    NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     ProducerFenced,
     RequestTimedOut,
-    UnknownOutcome,
 )
 from minilog_broker.replication.leader import pending_registrations
 from minilog_broker.replication.leader.pending import TransactionalWrite
-from minilog_broker.replication.replica_effects import RegisterPartition
 from tests.rules import proves
 from tests.unit.replication.broker import KEY, batch, transactional
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.transacting import (
     WRITE,
-    begin,
-    cut_off,
     error_of,
     send,
 )
-
-
-@proves("TX.1")
-def test_a_producers_first_record_waits_until_the_coordinator_has_it_registered() -> None:
-    cluster = ReplicaCluster()
-    tickets = [send(cluster, 7, 0), send(cluster, 7, 1)]
-    cluster.settle()
-    assert cluster[1].ends()[2] == 0, "nothing is written"
-    assert list(cluster[1].registrations) == [RegisterPartition(1, KEY, "spark-1", 7, 4)], "and it is asked once"
-    cluster.register(1)
-    cluster.settle()
-    assert [cluster[1].answers[ticket].base_offset for ticket in tickets] == [0, 1]
-    send(cluster, 7, 2)
-    assert not cluster[1].registrations, "it is known from now on"
-
-
-@proves("TX.1")
-def test_who_is_refused_by_the_coordinator_writes_nothing() -> None:
-    cluster = ReplicaCluster()
-    tickets = [send(cluster, 7, 0), send(cluster, 7, 1)]
-    cluster.register(1, ProducerFenced("it has ended"))
-    cluster.settle()
-    assert [error_of(cluster, ticket) for ticket in tickets] == [ProducerFenced, ProducerFenced]
-    assert cluster[1].ends()[2] == 0
 
 
 def test_each_producer_waits_for_its_own_answer() -> None:
@@ -60,49 +31,6 @@ def test_each_producer_waits_for_its_own_answer() -> None:
     cluster.settle()
     assert error_of(cluster, second) is None
     assert first not in cluster[1].answers
-
-
-def test_a_resent_batch_waits_too_and_is_a_duplicate_then() -> None:
-    cluster = ReplicaCluster()
-    first, again = send(cluster, 7), send(cluster, 7)
-    cluster.register(1)
-    cluster.settle()
-    assert cluster[1].answers[first].base_offset == cluster[1].answers[again].base_offset == 0
-    assert cluster[1].ends()[2] == 1
-
-
-@proves("TX.1")
-def test_a_new_leader_with_the_producers_records_asks_nobody() -> None:
-    cluster = ReplicaCluster()
-    begin(cluster, 7)
-    cluster[1].crash()
-    cluster.controller.fence(1)
-    cluster.settle()
-    ticket = send(cluster, 7, 1, to=2)
-    cluster.settle()
-    assert not cluster[2].registrations
-    assert error_of(cluster, ticket, at=2) is None
-
-
-@proves("TX.3")
-def test_an_unknown_transactional_producer_begins_at_sequence_0() -> None:
-    cluster = ReplicaCluster()
-    assert error_of(cluster, send(cluster, 7, 1)) is OutOfOrderSequenceNumber
-    assert not cluster[1].registrations
-
-
-@proves("TX.3")
-@pytest.mark.parametrize("acks", [0, 1])
-def test_a_transactional_batch_is_acknowledged_by_all_whatever_is_asked(acks: int) -> None:
-    cluster = ReplicaCluster()
-    begin(cluster, 7)
-    cut_off(cluster, 2, 3)
-    ticket = send(cluster, 7, 1, acks=acks)
-    cluster.settle()
-    assert ticket not in cluster[1].answers
-    cluster.cut.clear()
-    cluster.advance(500)
-    assert error_of(cluster, ticket) is None
 
 
 @proves("TX.3")
@@ -127,30 +55,6 @@ def test_who_waits_for_its_coordinator_times_out_and_a_late_answer_writes_nothin
     cluster.register(1)
     cluster.settle()
     assert cluster[1].ends()[2] == 0
-
-
-@proves("TX.2")
-def test_losing_leadership_answers_who_waits_for_its_coordinator() -> None:
-    cluster = ReplicaCluster()
-    ticket = send(cluster, 7)
-    cluster.controller.move(KEY, 2)
-    cluster.settle()
-    assert error_of(cluster, ticket) is UnknownOutcome
-    cluster.register(1)
-    cluster.settle()
-    assert cluster[1].ends()[2] == 0
-
-
-def test_below_min_who_was_registered_is_refused_and_nothing_is_written() -> None:
-    cluster = ReplicaCluster()
-    ticket = send(cluster, 7)
-    cut_off(cluster, 2, 3)
-    cluster.advance(4_000)
-    cluster.controller.fence(2)
-    cluster.controller.fence(3)
-    cluster.settle()
-    cluster.register(1)
-    assert error_of(cluster, ticket) is NotEnoughReplicas
 
 
 @proves("TX.2")
