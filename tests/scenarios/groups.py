@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from google.protobuf.message import Message
 
 from minilog.errors import error_from_wire
-from minilog.groups.member import NewlyAssigned, Lost, MemberState, Revoked
+from minilog.groups.member import Lost, MemberState, NewlyAssigned, Revoked
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer

@@ -8,6 +8,7 @@ from tests.scenarios.text import ScenarioFile, TextError
 from tests.scenarios.world import World
 
 WORLDS = {
+    "controller": "tests.scenarios.controller:ControllerWorld",
     "queues": "tests.scenarios.queues:QueueWorld",
     "groups": "tests.scenarios.groups:GroupWorld",
     "replication": "tests.scenarios.replication:ReplicationWorld",

@@ -8,12 +8,9 @@ from dataclasses import replace
 import pytest
 
 from minilog.errors import (
-    CoordinatorLoadInProgress,
     InvalidArgument,
     InvalidConfig,
-    InvalidPartitions,
     InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     InvalidTopic,
     MinilogError,
     StaleBrokerEpoch,
@@ -30,10 +27,10 @@ from minilog_broker.controller.topic_config import (
     topic_config_values,
 )
 from minilog_broker.levels import SECURITY_LEVEL
-from minilog_broker.replication.partition_state import NO_LEADER, CleanupPolicy
+from minilog_broker.replication.partition_state import CleanupPolicy
 from minilog_broker.topic_names import check_topic_name
 from tests.rules import proves
-from tests.unit.controller.cluster import DEFAULTS, DOUBTFUL, ControllerCluster, error_of
+from tests.unit.controller.cluster import DEFAULTS, ControllerCluster, error_of
 
 pytestmark = proves("MD.60")
 
@@ -112,26 +109,6 @@ def test_without_a_factor_it_is_three_or_the_number_of_brokers() -> None:
         assert len(cluster.state(PartitionKey(result.topic_id, 0)).replicas) == expected
 
 
-@pytest.mark.parametrize("factor", [-1, 0, 4])
-def test_a_factor_that_the_brokers_cannot_hold_names_those_available(cluster: ControllerCluster, factor: int) -> None:
-    cluster.fence(2)
-    error = refused(cluster, replication_factor=factor)
-    assert isinstance(error, InvalidReplicationFactor)
-    assert str(error).endswith("available, which are: 1, 3")
-
-
-@pytest.mark.parametrize("partitions", [0, -1, 10_001])
-def test_a_number_of_partitions_that_is_none_is_refused(cluster: ControllerCluster, partitions: int) -> None:
-    assert isinstance(refused(cluster, partitions=partitions), InvalidPartitions)
-
-
-def test_validate_only_says_what_would_be_and_does_nothing(cluster: ControllerCluster) -> None:
-    before = list(cluster.records)
-    assert error_of(cluster.create("t", validate_only=True)) is None
-    assert cluster.records == before
-    assert isinstance(error_of(cluster.create("a b", validate_only=True)), InvalidTopic)
-
-
 def test_one_refused_topic_of_a_request_keeps_no_other_back(cluster: ControllerCluster) -> None:
     request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=name) for name in ("a", "a b", "c", "a")])
     cluster.controller.create_topics("ticket", request)
@@ -172,20 +149,6 @@ def test_a_bad_value_names_the_key_the_value_and_what_would_be_right(
     assert isinstance(error, InvalidConfig)
     assert f"{name}={value}" in str(error)
     assert expected in str(error)
-
-
-def test_an_unknown_setting_offers_the_nearest(cluster: ControllerCluster) -> None:
-    error = refused(cluster, min_insync_replica="1")
-    assert isinstance(error, InvalidConfig)
-    assert "did you mean min.insync.replicas?" in str(error)
-    assert "a topic has min.insync.replicas" in str(refused(cluster, zzz="1"))
-
-
-def test_an_explicit_min_above_the_factor_is_refused_the_default_is_lowered(cluster: ControllerCluster) -> None:
-    error = refused(cluster, replication_factor=1, min_insync_replicas="2")
-    assert "expected at most the replication factor, which is 1" in str(error)
-    state = cluster.state(cluster.created("alone", replication_factor=1))
-    assert state.replication_factor == 1
 
 
 def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
@@ -229,44 +192,6 @@ def test_partitions_are_added_and_those_there_are_keep_their_state(cluster: Cont
     after = cluster.image.partitions_of(key.topic_id)
     assert after[:2] == before
     assert [state.key.partition for state in after] == [0, 1, 2, 3, 4]
-
-
-def test_partitions_are_never_taken_away(cluster: ControllerCluster) -> None:
-    cluster.created("t", partitions=2)
-    records = list(cluster.records)
-    assert isinstance(error_of(cluster.alter("t", partitions=1, retention_ms="5")), InvalidPartitions)
-    assert cluster.records == records
-    assert error_of(cluster.alter("t", partitions=2)) is None
-    assert cluster.records == records
-
-
-def test_settings_are_set_and_unset(cluster: ControllerCluster) -> None:
-    key = cluster.created("t", retention_ms="1000")
-    assert error_of(cluster.alter("t", unset=["retention.ms"], segment_ms="5")) is None
-    assert cluster.image.topic_config(key.topic_id) == {"segment.ms": "5"}
-    assert isinstance(error_of(cluster.alter("t", unset=["nope"])), InvalidConfig)
-    assert isinstance(error_of(cluster.alter("t", unset=["segment.ms"], segment_ms="5")), InvalidArgument)
-    assert isinstance(error_of(cluster.alter("other", segment_ms="5")), UnknownTopicOrPartition)
-
-
-@proves("MD.45", "MD.57")
-def test_nobody_is_eligible_any_more_when_min_is_lowered_to_the_isr(cluster: ControllerCluster) -> None:
-    key = cluster.created("t")
-    cluster.fence(3)
-    cluster.fence(2)
-    assert cluster.state(key).eligible_leaders == (2,)
-    cluster.alter("t", min_insync_replicas="1")
-    assert cluster.state(key).eligible_leaders == ()
-
-
-def test_an_operator_accepts_the_loss_by_allowing_unclean_election(cluster: ControllerCluster) -> None:
-    key = cluster.created("t")
-    for broker_id in (2, 3):
-        cluster.restart(broker_id, found={key: DOUBTFUL})
-    cluster.fence(1)
-    assert cluster.state(key).leader_id == NO_LEADER
-    cluster.alter("t", unclean_leader_election_enable="true")
-    assert cluster.state(key).leader_id in (2, 3)
 
 
 # -- deletion
@@ -324,15 +249,6 @@ def test_an_internal_topic_is_created_once_whoever_asks() -> None:
     assert created_internal(cluster, "__transactions") != first
 
 
-@proves("CO.1")
-def test_an_internal_topic_waits_for_as_many_brokers_as_it_is_to_have_replicas() -> None:
-    cluster = ControllerCluster(voters=(1, 2, 3))
-    cluster.start_all(2)
-    assert isinstance(error_of(cluster.create_internal("__groups")), CoordinatorLoadInProgress)
-    cluster.start(3)
-    created_internal(cluster)
-
-
 def test_one_voter_makes_internal_topics_of_one_replica() -> None:
     cluster = ControllerCluster(voters=(1,))
     cluster.start_all(1)
@@ -340,31 +256,10 @@ def test_one_voter_makes_internal_topics_of_one_replica() -> None:
     assert {len(state.replicas) for state in cluster.image.partitions_of(topic_id)} == {1}
 
 
-@pytest.mark.parametrize("name", ["t", "__cluster_metadata", "__x", ""])
-def test_no_other_topic_is_created_as_an_internal_one(cluster: ControllerCluster, name: str) -> None:
-    assert isinstance(error_of(cluster.create_internal(name)), InvalidTopic)
-
-
 def test_a_former_life_of_a_broker_creates_no_internal_topic(cluster: ControllerCluster) -> None:
     request = peer_pb2.CreateInternalTopicRequest(broker_id=1, broker_epoch=cluster.epoch(1) - 1, name="__groups")
     cluster.controller.create_internal_topic("late", request)
     assert isinstance(error_of(cluster.answer("late", peer_pb2.CreateInternalTopicResponse)), StaleBrokerEpoch)
-
-
-@proves("CO.2")
-def test_clients_neither_create_nor_change_nor_delete_internal_topics() -> None:
-    cluster = ControllerCluster(voters=(1, 2, 3))
-    cluster.start_all(3)
-    assert isinstance(error_of(cluster.create("__groups", 16, 3)), InvalidTopic)
-    topic_id = created_internal(cluster)
-    for result in (
-        cluster.alter("__groups", flush_policy="os"),
-        cluster.alter("__groups", unset=["flush.policy"]),
-        cluster.alter("__groups", partitions=32),
-        cluster.delete("__groups"),
-        cluster.delete(topic_id=topic_id),
-    ):
-        assert isinstance(error_of(result), InvalidTopic)
 
 
 @proves("CO.2")
