@@ -21,7 +21,7 @@ from minilog.security.access_rules import (
 )
 from minilog_broker.failure import CommandFailed
 from minilog_tools.cli.common import say_late_brokers
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 app = typer.Typer(no_args_is_help=True)
 Allowed = Annotated[
@@ -109,7 +109,7 @@ def add(
     hosts: Hosts = None,
     producer: OfProducer = False,
     consumer: OfConsumer = False,
-) -> Answer:
+) -> Output:
     """Add rules: each principal, with each operation, on each resource, from each host."""
     resources = _resources(topics, groups, transactional_ids, of_cluster)
     options = _rule_options(
@@ -121,7 +121,7 @@ def add(
         say_late_brokers(cluster.admin)
     known = f", {len(rules) - created} were there already" if created < len(rules) else ""
     documents = [rule_document(rule) for rule in rules]
-    return Answer({"created": created, "rules": documents}, _table(documents), f"{created} rules added{known}")
+    return Output({"created": created, "rules": documents}, _table(documents), f"{created} rules added{known}")
 
 
 @verb(
@@ -142,7 +142,7 @@ def remove(
     hosts: Hosts = None,
     producer: OfProducer = False,
     consumer: OfConsumer = False,
-) -> Answer:
+) -> Output:
     """Remove the rules that match all given options. An option that is not given matches anything.
 
     A name matches literal rules, and with --prefixed prefixed rules.
@@ -157,7 +157,7 @@ def remove(
         raise CommandFailed("no rule matches all of the options, and none was removed: see `minilog acl list`")
     say_late_brokers(cluster.admin)
     documents = [rule_document(rule) for rule in deleted]
-    return Answer(documents, _table(documents), f"{len(deleted)} rules removed")
+    return Output(documents, _table(documents), f"{len(deleted)} rules removed")
 
 
 @verb(app, "minilog acl list --topic flights", "minilog acl list --principal User:alice --json", name="list")
@@ -168,12 +168,12 @@ def list_(
     groups: Groups = None,
     transactional_ids: TransactionalIds = None,
     of_cluster: OfCluster = False,
-) -> Answer:
+) -> Output:
     """List the rules, literal and prefixed: all of them, or those that name one of the given resources."""
     named = _resources(topics, groups, transactional_ids, of_cluster)
     rules = cluster.admin.describe_access_rules(AccessRuleFilter(principal=principal))
     shown = [rule_document(rule) for rule in rules if not named or (rule.resource_kind, rule.name) in named]
-    return Answer(shown, _table(shown))
+    return Output(shown, _table(shown))
 
 
 def rule_document(rule: AccessRule) -> dict[str, Any]:
@@ -275,6 +275,6 @@ def _rule_options(
     )
 
 
-def _table(documents: list[dict[str, Any]]) -> Table:
+def _table(documents: list[dict[str, Any]]) -> TextTable:
     columns = ("resource", "name", "pattern", "principal", "permission", "operation", "host")
-    return Table(columns, (document.values() for document in documents))
+    return TextTable(columns, (document.values() for document in documents))

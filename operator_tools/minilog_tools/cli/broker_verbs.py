@@ -8,7 +8,7 @@ import typer
 
 from minilog.types import BrokerSetting
 from minilog_tools.cli.common import DeletedSettings, Settings, changed_settings
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 app = typer.Typer()
 _ALL = "all brokers"
@@ -23,7 +23,7 @@ def alter(
     of_all: Annotated[bool, typer.Option("--all", help="All brokers that have no such setting of their own.")] = False,
     settings: Settings = None,
     deleted: DeletedSettings = None,
-) -> Answer:
+) -> Output:
     """Change settings of brokers while they run, or go back to the brokers' own configuration.
 
     They count before files and command lines. The cluster keeps them: a broker that starts later has them, too.
@@ -35,7 +35,7 @@ def alter(
         raise typer.BadParameter("nothing to alter: give -c KEY=VALUE or -d KEY")
     former = cluster.admin.alter_broker_settings(broker_id, set_configs=configs, unset_configs=unset)
     before = {setting.name: setting.value for setting in former}
-    return Answer(
+    return Output(
         {"id": broker_id, "set": configs, "deleted": unset, "former": [_document(setting) for setting in former]},
         *(f"{_owner(broker_id)}: {_change(name, configs.get(name), before.get(name))}" for name in (*configs, *unset)),
     )
@@ -47,11 +47,11 @@ def _change(name: str, value: str | None, before: str | None) -> str:
 
 
 @verb(app, "minilog broker settings", "minilog broker settings --json")
-def settings(cluster: Cluster) -> Answer:
+def settings(cluster: Cluster) -> Output:
     """List the settings that `alter` has changed. `minilog config print broker --id ID` has all of one broker."""
     kept = cluster.admin.describe_broker_settings()
     rows = ((_owner(setting.broker_id), setting.name, setting.value) for setting in kept)
-    return Answer([_document(setting) for setting in kept], Table(("of", "setting", "value"), rows))
+    return Output([_document(setting) for setting in kept], TextTable(("of", "setting", "value"), rows))
 
 
 def _owner(broker_id: int | None) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minilog_broker.failure import CommandFailed
-from minilog_tools.cli.verb import Answer, verb
+from minilog_tools.cli.verb import Output, verb
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -55,7 +55,7 @@ Hosts = Annotated[
     "minilog cert create authority --out certs/brokers",
     "minilog cert create authority --out certs/clients --days 3650",
 )
-def authority(out: Out, days: Days = 365) -> Answer:
+def authority(out: Out, days: Days = 365) -> Output:
     """Create an authority. Use one for brokers among themselves, and another one for the clients' listener."""
     from minilog_broker.security import certificates
 
@@ -79,7 +79,7 @@ def broker(
     hosts: Hosts,
     out: Out,
     days: Days = 365,
-) -> Answer:
+) -> Output:
     """Create the key and the certificate that a broker shows to other brokers, in calls of both directions."""
     from minilog_broker.security.certificates import broker_identity
 
@@ -91,7 +91,7 @@ def broker(
     "minilog cert create server --authority certs/clients --host 127.0.0.1 --out certs/server-1",
     "minilog cert create server --authority certs/clients --host b2 --host 10.0.0.2 --out server-2 --days 90",
 )
-def server(authority: AuthorityDirectory, hosts: Hosts, out: Out, days: Days = 365) -> Answer:
+def server(authority: AuthorityDirectory, hosts: Hosts, out: Out, days: Days = 365) -> Output:
     """Create the key and the certificate that a broker shows to clients."""
     from minilog_broker.security.certificates import server_identity
 
@@ -108,14 +108,14 @@ def client(
     name: Annotated[str, typer.Option("--name", metavar="USER", help="The user's name. Rules call it User:NAME.")],
     out: Out,
     days: Days = 365,
-) -> Answer:
+) -> Output:
     """Create the key and the certificate that a client shows to brokers."""
     from minilog_broker.security.certificates import client_identity
 
     return _create(lambda: client_identity(name), authority, out, days)
 
 
-def _create(identity: Callable[[], CertificateOwner], authority: pathlib.Path, out: pathlib.Path, days: int) -> Answer:
+def _create(identity: Callable[[], CertificateOwner], authority: pathlib.Path, out: pathlib.Path, days: int) -> Output:
     from minilog_broker.security import certificates
 
     with _invalid_is_usage():
@@ -182,7 +182,7 @@ def _read(path: pathlib.Path) -> bytes:
         return file.read(_MAX_FILE_BYTES)
 
 
-def _write(out: pathlib.Path, files: Mapping[str, bytes], name: str) -> Answer:
+def _write(out: pathlib.Path, files: Mapping[str, bytes], name: str) -> Output:
     """Write all of `files` into the directory `out`, or none. A failure removes the files that were written before."""
     existing = [out / file_name for file_name in files if os.path.lexists(out / file_name)]
     if existing:
@@ -202,7 +202,7 @@ def _write(out: pathlib.Path, files: Mapping[str, bytes], name: str) -> Answer:
     finally:
         os.close(directory)
     paths = [str(out / file_name) for file_name in files]
-    return Answer({"name": name, "files": paths}, *(f"{name}: {path}" for path in paths))
+    return Output({"name": name, "files": paths}, *(f"{name}: {path}" for path in paths))
 
 
 def _write_new(directory: int, name: str, content: bytes, written: list[str]) -> None:

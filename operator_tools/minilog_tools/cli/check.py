@@ -29,7 +29,7 @@ from minilog_broker.storage.data_directory import look_into
 from minilog_broker.storage.directory_check import DirectoryCheck, DirectoryFacts, segment_bytes
 from minilog_broker.storage.files import FileSystem, OsFileSystem, ReadingFileSystem
 from minilog_tools.cli.common import attributes, say
-from minilog_tools.cli.verb import Answer, command
+from minilog_tools.cli.verb import Output, command
 
 SOUND, DAMAGED, NOT_CHECKED, NOT_KNOWN = 0, 1, 2, 3
 _CODES = {
@@ -63,7 +63,7 @@ def check(
         tuple[str, int] | None,
         typer.Option("--print", metavar="TOPIC PARTITION", help="Check nothing: print the records of this partition."),
     ] = None,
-) -> Iterator[Answer]:
+) -> Iterator[Output]:
     """Read every file in the data directory of a stopped broker, and report damage."""
     files: FileSystem = OsFileSystem() if repair_indexes else ReadingFileSystem()
     path = str(directory.absolute())
@@ -87,7 +87,7 @@ def check(
         bug = f"unexpected {type(error).__name__}: {error}: this is a bug in minilog, please report it"
         say(f"minilog: {bug}. The check has no result for the directory", error=True)
         raise typer.Exit(NOT_CHECKED) from None
-    yield Answer(document(report), *_lines(report))
+    yield Output(document(report), *_lines(report))
     raise typer.Exit(SOUND if report.worst is None else _CODES.get(report.worst, SOUND))
 
 

@@ -12,7 +12,7 @@ from minilog.types import BrokerDescription, ClusterDescription, VoterDescriptio
 from minilog.versions import VersionRange
 from minilog_tools.cli import cluster_backup, cluster_rebalance, voter_verbs
 from minilog_tools.cli.common import attributes
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 app = typer.Typer(no_args_is_help=True)
 for others in (voter_verbs, cluster_backup, cluster_rebalance):
@@ -20,7 +20,7 @@ for others in (voter_verbs, cluster_backup, cluster_rebalance):
 
 
 @verb(app, "minilog cluster describe", "minilog cluster describe --json")
-def describe(cluster: Cluster) -> Answer:
+def describe(cluster: Cluster) -> Output:
     """Show the brokers, their states and the controller."""
     description = cluster.admin.describe_cluster()
     document = {
@@ -30,7 +30,7 @@ def describe(cluster: Cluster) -> Answer:
     }
     columns = ("broker", "role", "host", "port", "rack", "host label", "state", "version", "levels")
     title = f"cluster {description.cluster_id}, level {description.level}"
-    return Answer(document, Table(columns, _broker_rows(description), title=title))
+    return Output(document, TextTable(columns, _broker_rows(description), title=title))
 
 
 def _broker_rows(description: ClusterDescription) -> Iterator[tuple[object, ...]]:
@@ -80,7 +80,7 @@ def upgrade(
     level: Annotated[
         int | None, typer.Option("--level", min=1, help="Default: the highest level that any broker supports.")
     ] = None,
-) -> Answer:
+) -> Output:
     """Raise the level of the cluster. All brokers must support the new level.
 
     There is no way back. From then on a broker refuses to start if its version does not support the level.
@@ -89,11 +89,11 @@ def upgrade(
     line = f"the cluster is at level {reached} already"
     if former != reached:
         line = f"the cluster is at level {reached} from now on. It was at level {former}"
-    return Answer({"former_level": former, "level": reached}, line)
+    return Output({"former_level": former, "level": reached}, line)
 
 
 @verb(app, "minilog cluster health", "minilog cluster health --json || echo look at it")
-def health(cluster: Cluster) -> Iterator[Answer]:
+def health(cluster: Cluster) -> Iterator[Output]:
     """List the problems of the cluster and their remedies. The exit code is 0 where there is no problem, else 1."""
     report = cluster.admin.cluster_health()
     lines: list[str] = []
@@ -104,7 +104,7 @@ def health(cluster: Cluster) -> Iterator[Answer]:
         )
     for problem in report.problems:
         lines += [f"{problem.code}: {problem.message}", f"    {problem.remedy}"]
-    yield Answer(health_document(report), *lines)
+    yield Output(health_document(report), *lines)
     raise typer.Exit(0 if report.healthy else 1)
 
 

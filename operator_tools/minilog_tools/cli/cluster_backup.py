@@ -18,7 +18,7 @@ from minilog_broker.levels import QUEUES_LEVEL
 from minilog_tools.cli.backup_file import KeptOffset, KeptTopic, Metadata, decode, encode
 from minilog_tools.cli.backup_plan import Held, Plan, plan_of, settable_configs
 from minilog_tools.cli.common import read_ranges
-from minilog_tools.cli.verb import Answer, Cluster, verb
+from minilog_tools.cli.verb import Cluster, Output, verb
 
 if TYPE_CHECKING:
     from minilog import Admin
@@ -29,7 +29,7 @@ _KINDS = ("topics", "broker_settings", "users", "access_rules", "quotas", "group
 
 
 @verb(app, "minilog cluster backup metadata.json", "minilog cluster backup metadata.json --json")
-def backup(cluster: Cluster, file: Target) -> Answer:
+def backup(cluster: Cluster, file: Target) -> Output:
     """Write the metadata of the cluster to a new file: topics, schemas, settings, rules, quotas, offsets of groups.
 
     It also has the settings of queues, and the names of users without their secrets. It has no data (see
@@ -38,7 +38,7 @@ def backup(cluster: Cluster, file: Target) -> Answer:
     metadata = collect(cluster.admin)
     _write(file, encode(metadata))
     counts = {name: len(getattr(metadata, name)) for name in _KINDS}
-    return Answer(
+    return Output(
         {"file": str(file), "cluster_id": metadata.cluster_id, **counts},
         f"{file}: {_counted(counts)}. It has the access rules: keep it as you keep a configuration",
     )
@@ -55,7 +55,7 @@ def restore(
     group_offsets: Annotated[
         bool, typer.Option("--group-offsets", help="Also restore the offsets of groups, where the logs here hold them.")
     ] = False,
-) -> Answer:
+) -> Output:
     """Create what a file of `backup` has and this cluster lacks.
 
     The command leaves what exists, names the differences, and deletes nothing.
@@ -71,7 +71,7 @@ def restore(
         raise CommandFailed(f"nothing was done: {'; '.join(plan.conflicts)}. Delete the topics here, or edit the file")
     if not dry_run:
         carry_out(admin, plan)
-    return Answer(
+    return Output(
         {"dry_run": dry_run, "done": plan.counts(), "left": plan.left},
         f"{'would be restored' if dry_run else 'restored'}: {_counted(plan.counts())}",
         *(f"left: {sentence}" for sentence in plan.left),

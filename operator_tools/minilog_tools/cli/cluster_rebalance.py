@@ -17,7 +17,7 @@ from minilog.types import PartitionDescription, SizesFrom, TopicPartition
 from minilog_broker.failure import CommandFailed
 from minilog_tools.cli.common import Throttle, attributes, say
 from minilog_tools.cli.rebalance_plan import Move, Placed, loads, plan_moves
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 if TYPE_CHECKING:
     from minilog import Admin
@@ -38,7 +38,7 @@ def rebalance(
         bool, typer.Option("--apply", help="Move replicas and leaders, and end when they have moved.")
     ] = False,
     throttle: Throttle = None,
-) -> Iterator[Answer]:
+) -> Iterator[Output]:
     """Spread replicas by bytes, and preferred leaders by number, over the brokers that run and are not cordoned.
 
     At most 20 partitions move at once. A partition keeps as many racks as it has. You can interrupt it at any time.
@@ -50,7 +50,7 @@ def rebalance(
     brokers = cluster.admin.describe_cluster().brokers
     placed = placed_partitions(cluster.admin)
     moves = plan_moves(placed, brokers)
-    yield _plan_answer(placed, moves, brokers, is_applied=apply)
+    yield _plan_output(placed, moves, brokers, is_applied=apply)
     if apply and moves:
         _carry_out(cluster.admin, moves, throttle)
         if not cluster.as_json:
@@ -81,23 +81,23 @@ def _becomes(partition: PartitionDescription) -> tuple[int, ...]:
     return tuple(broker_id for broker_id in partition.replicas if broker_id not in partition.removing_replicas)
 
 
-def _plan_answer(
+def _plan_output(
     placed: Sequence[Placed], moves: Sequence[Move], brokers: Sequence[BrokerDescription], *, is_applied: bool
-) -> Answer:
+) -> Output:
     before, after = loads(placed, [], brokers), loads(placed, moves, brokers)
     of_each = [_load_document(broker.id, before, after) for broker in brokers]
     document = {"applied": is_applied, "brokers": of_each, "moves": [_move_document(move) for move in moves]}
     columns = ("broker", "bytes", "bytes after", "leads", "leads after")
-    of_brokers = Table(columns, (load.values() for load in of_each))
+    of_brokers = TextTable(columns, (load.values() for load in of_each))
     if not moves:
-        return Answer(document, of_brokers, "bytes and leaders are even: nothing moves")
+        return Output(document, of_brokers, "bytes and leaders are even: nothing moves")
     rows = (
         (move.partition.topic, move.partition.partition, _numbers(move.before), _numbers(move.after), move.copied_bytes)
         for move in moves
     )
-    of_moves = Table(("topic", "partition", "replicas", "replicas after", "bytes to copy"), rows)
+    of_moves = TextTable(("topic", "partition", "replicas", "replicas after", "bytes to copy"), rows)
     hint = f"nothing was changed: `minilog cluster rebalance --apply` moves these {len(moves)} partitions"
-    return Answer(document, of_brokers, of_moves, *([] if is_applied else [hint]))
+    return Output(document, of_brokers, of_moves, *([] if is_applied else [hint]))
 
 
 def _numbers(replicas: Sequence[int]) -> str:

@@ -26,7 +26,7 @@ from minilog_tools.cli.common import (
     current_environment,
     parse_assignments,
 )
-from minilog_tools.cli.verb import Answer, Table, verb
+from minilog_tools.cli.verb import Output, TextTable, verb
 
 app = typer.Typer(no_args_is_help=True)
 print_ = typer.Typer(no_args_is_help=True, help="Print the settings of a broker, or of a client.")
@@ -50,7 +50,7 @@ def broker(
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     changed: Changed = False,
-) -> Answer:
+) -> Output:
     """Print the settings that `minilog broker` would have with the same options and environment.
 
     With --id: print the settings of a running broker, also those that were set while it ran.
@@ -59,11 +59,11 @@ def broker(
         if config_file is not None or assignments or also_set:
             raise typer.BadParameter("a running broker has its own configuration: leave --config and -c out")
         with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-            return _answer(admin.broker_config(broker_id), changed=changed)
+            return _output(admin.broker_config(broker_id), changed=changed)
     if bootstrap_servers is not None or command_config is not None:
         raise typer.BadParameter("without --id the command asks no broker: give --id, or leave the address out")
     settings = parse_assignments(assignments, also_set)
-    return _answer(explain_config(config_file, current_environment(), settings), changed=changed)
+    return _output(explain_config(config_file, current_environment(), settings), changed=changed)
 
 
 @verb(
@@ -76,7 +76,7 @@ def client(
     command_config: CommandConfig = None,
     settings: Settings = None,
     changed: Changed = False,
-) -> Answer:
+) -> Output:
     """Print the settings that a client has with this file and these options. Verbs set a few more."""
     layers: list[tuple[Origin, dict[str, str]]] = []
     if command_config is not None:
@@ -88,10 +88,10 @@ def client(
     servers = "bootstrap.servers"
     if not environment.get(client_config.variable_of(servers)) and not any(servers in layer for _, layer in layers):
         layers.insert(0, (Origin(Source.DEFAULT), {servers: DEFAULT_BOOTSTRAP_SERVERS}))
-    return _answer(client_config.explain_config(layers, environment), changed=changed)
+    return _output(client_config.explain_config(layers, environment), changed=changed)
 
 
-def _answer(settings: Sequence[EffectiveSetting], *, changed: bool) -> Answer:
+def _output(settings: Sequence[EffectiveSetting], *, changed: bool) -> Output:
     shown = [setting for setting in settings if not changed or setting.origin.source is not Source.DEFAULT]
     rows = (
         (setting.name, setting.value, f"{setting.origin.source.value} {setting.origin.where}".strip())
@@ -105,4 +105,4 @@ def _answer(settings: Sequence[EffectiveSetting], *, changed: bool) -> Answer:
         }
         for setting in shown
     ]
-    return Answer(documents, Table(("setting", "value", "from"), rows))
+    return Output(documents, TextTable(("setting", "value", "from"), rows))

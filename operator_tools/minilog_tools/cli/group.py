@@ -13,27 +13,27 @@ from minilog.types import GroupDescription, GroupPosition
 from minilog_broker.failure import CommandFailed
 from minilog_tools.cli.common import OFFSET_FORMS, attributes, read_offset, read_ranges
 from minilog_tools.cli.held_offsets import begin_offsets
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 app = typer.Typer(no_args_is_help=True)
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 
 
 @verb(app, "minilog group list", "minilog group list --json", name="list")
-def list_(cluster: Cluster) -> Answer:
+def list_(cluster: Cluster) -> Output:
     """List the groups that have committed anything, or that have members."""
     documents = [
         {"group_id": listing.group_id, "partitions": listing.partition_count, "members": listing.member_count}
         for listing in cluster.admin.list_groups()
     ]
-    return Answer(documents, Table(("group", "partitions", "members"), (found.values() for found in documents)))
+    return Output(documents, TextTable(("group", "partitions", "members"), (found.values() for found in documents)))
 
 
 @verb(app, "minilog group describe report", "minilog group describe report --json")
-def describe(cluster: Cluster, name: Group) -> Answer:
+def describe(cluster: Cluster, name: Group) -> Output:
     """Show a group's offset in each partition and how far it is behind, its members, and the partitions of each."""
     description = cluster.admin.describe_group(name)
-    tables = [Table(_OFFSET_COLUMNS, _offset_rows(description), title=name)]
+    tables = [TextTable(_OFFSET_COLUMNS, _offset_rows(description), title=name)]
     if description.members:
         tables.insert(0, members_table(description))
     if description.pending:
@@ -43,8 +43,8 @@ def describe(cluster: Cluster, name: Group) -> Answer:
             for partition, offset in transaction.offsets.items()
         )
         columns = ("topic", "partition", "offset", "transaction")
-        tables.append(Table(columns, rows, title="in transactions that have not ended"))
-    return Answer(group_document(description), *tables)
+        tables.append(TextTable(columns, rows, title="in transactions that have not ended"))
+    return Output(group_document(description), *tables)
 
 
 _OFFSET_COLUMNS = ("topic", "partition", "offset", "end", "records behind", "seconds behind")
@@ -72,7 +72,7 @@ def seek(
     partition: Annotated[
         int | None, typer.Option("-p", "--partition", min=0, help="With -t. Default: all partitions.")
     ] = None,
-) -> Answer:
+) -> Output:
     """Move the offsets of a group. Stop its readers first, because they commit their own offsets. Then start them
     again."""
     offset = read_offset(offset)
@@ -80,7 +80,7 @@ def seek(
         raise typer.BadParameter("-p needs -t TOPIC")
     chosen = _chosen(cluster.admin, name, topic, partition)
     offsets = cluster.admin.seek_group(name, _positions(cluster.admin, chosen, offset))
-    return Answer(
+    return Output(
         [{**attributes(moved, "topic", "partition"), "offset": position} for moved, position in offsets.items()],
         *(
             f"partition {moved.partition} of {moved.topic}: group {name} goes on at {position}"
@@ -99,17 +99,17 @@ def remove_member(
     cluster: Cluster,
     name: Group,
     member: Annotated[str, typer.Argument(metavar="MEMBER", help="The member's id, or its instance id.")],
-) -> Answer:
+) -> Output:
     """Fence a member of a group. Its partitions go to the other members. If its process still runs, it joins again."""
     cluster.admin.remove_group_member(name, member)
-    return Answer({"group_id": name, "member": member, "removed": True}, f"member {member} removed from group {name}")
+    return Output({"group_id": name, "member": member, "removed": True}, f"member {member} removed from group {name}")
 
 
 @verb(app, "minilog group delete report", "minilog group delete report --command-config client.properties")
-def delete(cluster: Cluster, name: Group) -> Answer:
+def delete(cluster: Cluster, name: Group) -> Output:
     """Delete a group, with all offsets that it has committed."""
     cluster.admin.delete_group(name)
-    return Answer({"group_id": name, "deleted": True}, f"group {name} deleted")
+    return Output({"group_id": name, "deleted": True}, f"group {name} deleted")
 
 
 def _chosen(admin: Admin, name: str, topic: str | None, partition: int | None) -> list[TopicPartition]:
@@ -136,7 +136,7 @@ def _positions(admin: Admin, chosen: Iterable[TopicPartition], offset: str) -> d
     return positions
 
 
-def members_table(description: GroupDescription) -> Table:
+def members_table(description: GroupDescription) -> TextTable:
     """The members of a group, and the partitions of each."""
     rows = (
         (
@@ -156,7 +156,7 @@ def members_table(description: GroupDescription) -> Table:
         f"{description.group_id}: {len(description.members)} members, epoch {description.epoch}, "
         f"assignor {description.assignor}"
     )
-    return Table(columns, rows, title=title)
+    return TextTable(columns, rows, title=title)
 
 
 def _ranges(partitions: Iterable[TopicPartition]) -> str:

@@ -19,7 +19,7 @@ from minilog_tools.cli.common import (
     read_ranges,
 )
 from minilog_tools.cli.queue_peek import Peeked, partition_of, pieces, print_peeked
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 app = typer.Typer(no_args_is_help=True)
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
@@ -27,28 +27,28 @@ _STATES = ("ready", "leased", "settling", "dead")
 
 
 @verb(app, "minilog queue list", "minilog queue list --json", name="list")
-def list_(cluster: Cluster) -> Answer:
+def list_(cluster: Cluster) -> Output:
     """List the queues, with the number of their partitions, and of the records that workers have now."""
     documents = [
         {"queue": listing.queue, "partitions": listing.partition_count, "leased": listing.leased_count}
         for listing in cluster.admin.list_queues()
     ]
-    return Answer(documents, Table(("queue", "partitions", "leased"), (found.values() for found in documents)))
+    return Output(documents, TextTable(("queue", "partitions", "leased"), (found.values() for found in documents)))
 
 
 @verb(app, "minilog queue describe jobs", "minilog queue describe jobs --json")
-def describe(cluster: Cluster, name: Queue) -> Answer:
+def describe(cluster: Cluster, name: Queue) -> Output:
     """Show the settings of a queue, its progress in each partition, and the records that are not settled."""
     description = cluster.admin.describe_queue(name)
     of_offsets = ("settled to", "next", "end", "undecided")
     columns = ("topic", "partition", *of_offsets, *_STATES[:-1], "dead letters", "died", "expired")
-    tables = [Table(columns, map(_row, description.partitions), title=name)]
+    tables = [TextTable(columns, map(_row, description.partitions), title=name)]
     if description.settings:
-        tables.insert(0, Table(("setting", "value"), description.settings.items(), title=name))
+        tables.insert(0, TextTable(("setting", "value"), description.settings.items(), title=name))
     if any(position.ranges for position in description.partitions):
         of_ranges = ("topic", "partition", "offsets", "state", "deliveries", "worker", "seconds left", "died")
-        tables.append(Table(of_ranges, _range_rows(description), title="leased, and not settled"))
-    return Answer(queue_document(description), *tables)
+        tables.append(TextTable(of_ranges, _range_rows(description), title="leased, and not settled"))
+    return Output(queue_document(description), *tables)
 
 
 def _range_rows(description: QueueDescription) -> Iterator[tuple[object, ...]]:
@@ -113,20 +113,20 @@ def alter(
     deleted: DeletedSettings = None,
     also_set: AlsoSet = None,
     also_unset: AlsoUnset = None,
-) -> Answer:
+) -> Output:
     """Change settings of a queue. The queue need not exist yet."""
     changed, dropped = changed_settings(settings, also_set, deleted, also_unset)
     if not changed and not dropped:
         raise typer.BadParameter("nothing to alter: give -c KEY=VALUE or -d KEY")
     cluster.admin.alter_queue(name, set=changed, unset=dropped)
-    return Answer({"queue": name, "set": changed, "unset": dropped}, f"queue {name} altered")
+    return Output({"queue": name, "set": changed, "unset": dropped}, f"queue {name} altered")
 
 
 @verb(app, "minilog queue delete jobs", "minilog queue delete jobs --command-config client.properties")
-def delete(cluster: Cluster, name: Queue) -> Answer:
+def delete(cluster: Cluster, name: Queue) -> Output:
     """Delete a queue, with its settings and its progress. Stop its workers first."""
     cluster.admin.delete_queue(name)
-    return Answer({"queue": name, "deleted": True}, f"queue {name} deleted")
+    return Output({"queue": name, "deleted": True}, f"queue {name} deleted")
 
 
 @verb(app, "minilog queue redrive jobs", "minilog queue redrive jobs --max-letters 10")
@@ -136,7 +136,7 @@ def redrive(
     max_letters: Annotated[
         int | None, typer.Option(min=1, metavar="COUNT", help="Redrive at most this many letters.")
     ] = None,
-) -> Answer:
+) -> Output:
     """Make the records of a queue's dead letters ready again, each one once, for this queue alone. If the record of a
     letter is gone, the copy in the letter becomes a new record of its topic."""
     redriven = cluster.admin.redrive_queue(name, max_letters=max_letters)
@@ -150,7 +150,7 @@ def redrive(
         "passed_over": redriven.passed_over_count,
         "full": redriven.is_full,
     }
-    return Answer(document, *_redriven_lines(name, redriven))
+    return Output(document, *_redriven_lines(name, redriven))
 
 
 def _redriven_lines(name: str, redriven: Redriven) -> list[str]:

@@ -11,7 +11,7 @@ from minilog.admin.security import Quota, QuotaAlteration
 from minilog.security.quota_keys import DEFAULT_ENTITY, QUOTA_KEYS
 from minilog_broker.failure import CommandFailed
 from minilog_tools.cli.common import parse_assignments
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 if TYPE_CHECKING:
     from minilog import Admin
@@ -36,11 +36,11 @@ def set_(
     cluster: Cluster,
     entity: Entity,
     assignments: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help=f"The keys are {_KEYS}.")],
-) -> Answer:
+) -> Output:
     """Set quotas for each broker: bytes a second, a number a second, or a number at a time."""
     wanted = {key: whole_number(key, value) for key, value in _parsed(assignments).items()}
     former = _alter(cluster.admin, entity, wanted)
-    return Answer(
+    return Output(
         {"entity": entity, "quotas": wanted, "former": former},
         *(
             f"{key} of {entity} is {value}, and was {former.get(key, 'without limit')} before"
@@ -52,11 +52,11 @@ def set_(
 @verb(app, "minilog quota list", "minilog quota list User:alice --json", name="list")
 def list_(
     cluster: Cluster, entity: Annotated[str | None, typer.Argument(metavar="[ENTITY]", help="Default: all.")] = None
-) -> Answer:
+) -> Output:
     """List the quotas that are set."""
     quotas = cluster.admin.describe_quotas(entity)
     rows = ((limit.entity, limit.key, limit.value, _unit(limit.key)) for limit in quotas)
-    return Answer(quota_documents(quotas), Table(("entity", "key", "value", "unit"), rows))
+    return Output(quota_documents(quotas), TextTable(("entity", "key", "value", "unit"), rows))
 
 
 @verb(app, "minilog quota remove User:alice", "minilog quota remove User:alice connections")
@@ -64,14 +64,14 @@ def remove(
     cluster: Cluster,
     entity: Entity,
     keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY...]", help="Default: all that are set.")] = None,
-) -> Answer:
+) -> Output:
     """Remove quotas."""
     wanted = dict.fromkeys(keys or (limit.key for limit in cluster.admin.describe_quotas(entity)))
     former = _alter(cluster.admin, entity, wanted)
     if missing := [key for key in wanted if key not in former] or ([] if wanted else ["quota"]):
         removed = f". The command removed {', '.join(former)}" if former else ""
         raise CommandFailed(f"{entity} had no {', no '.join(missing)}: see `minilog quota list`{removed}")
-    return Answer(
+    return Output(
         {"entity": entity, "former": former},
         *(f"{key} of {entity} is without limit, and was {value} before" for key, value in former.items()),
     )

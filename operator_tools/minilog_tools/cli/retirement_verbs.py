@@ -15,7 +15,7 @@ import typer
 
 from minilog_broker.failure import CommandFailed
 from minilog_tools.cli.common import Throttle, say
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 if TYPE_CHECKING:
     from minilog import Admin
@@ -27,7 +27,7 @@ BrokerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's
 
 
 @verb(app, "minilog broker list", "minilog broker list --json", name="list")
-def list_brokers(cluster: Cluster) -> Answer:
+def list_brokers(cluster: Cluster) -> Output:
     """List the registered brokers: their states, whether they take new replicas, and their replicas and leaders."""
     loads = cluster.admin.list_brokers()
     rows = (
@@ -35,7 +35,7 @@ def list_brokers(cluster: Cluster) -> Answer:
         for load in loads
     )
     columns = ("broker", "state", "new replicas", "replicas", "leads", "rack")
-    return Answer([load_document(load) for load in loads], Table(columns, rows))
+    return Output([load_document(load) for load in loads], TextTable(columns, rows))
 
 
 def placement(load: BrokerLoad) -> str:
@@ -59,17 +59,17 @@ def load_document(load: BrokerLoad) -> dict[str, Any]:
 
 
 @verb(app, "minilog broker cordon 4", "minilog broker cordon 4 --json")
-def cordon(cluster: Cluster, broker_id: BrokerId) -> Answer:
+def cordon(cluster: Cluster, broker_id: BrokerId) -> Output:
     """Place no new replica on a broker. Those that it has stay, and it leads on."""
     cluster.admin.cordon_broker(broker_id)
-    return Answer({"id": broker_id, "cordoned": True}, f"broker {broker_id} gets no new replica from now on")
+    return Output({"id": broker_id, "cordoned": True}, f"broker {broker_id} gets no new replica from now on")
 
 
 @verb(app, "minilog broker uncordon 4", "minilog broker uncordon 4 --json")
-def uncordon(cluster: Cluster, broker_id: BrokerId) -> Answer:
+def uncordon(cluster: Cluster, broker_id: BrokerId) -> Output:
     """Place new replicas on a broker again. A decommission ends with it, but moves that have begun go on."""
     cluster.admin.uncordon_broker(broker_id)
-    return Answer({"id": broker_id, "uncordoned": True}, f"broker {broker_id} gets new replicas again")
+    return Output({"id": broker_id, "uncordoned": True}, f"broker {broker_id} gets new replicas again")
 
 
 @verb(app, "minilog broker decommission 4", "minilog broker decommission 4 --throttle 20000000 --wait")
@@ -78,7 +78,7 @@ def decommission(
     broker_id: BrokerId,
     throttle: Throttle = None,
     wait: Annotated[bool, typer.Option("--wait", help="End when the broker has no replica left.")] = False,
-) -> Answer:
+) -> Output:
     """Move all replicas of a broker to others, at most 20 partitions at once.
 
     The controller goes on by itself, also when this command ends. It forgets the broker when the broker stops after
@@ -86,14 +86,14 @@ def decommission(
     """
     cluster.admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle)
     outcome = _wait_until_empty(cluster.admin, broker_id) if wait else "is being decommissioned"
-    return Answer({"id": broker_id, "empty" if wait else "decommissioning": True}, f"broker {broker_id} {outcome}")
+    return Output({"id": broker_id, "empty" if wait else "decommissioning": True}, f"broker {broker_id} {outcome}")
 
 
 @verb(app, "minilog broker forget 4", "minilog broker forget 4 --json")
-def forget(cluster: Cluster, broker_id: BrokerId) -> Answer:
+def forget(cluster: Cluster, broker_id: BrokerId) -> Output:
     """Unregister a broker that is gone and has no replica. A broker that starts again joins as a new one."""
     cluster.admin.forget_broker(broker_id)
-    return Answer({"id": broker_id, "forgotten": True}, f"broker {broker_id} is registered no more")
+    return Output({"id": broker_id, "forgotten": True}, f"broker {broker_id} is registered no more")
 
 
 def _wait_until_empty(admin: Admin, broker_id: int) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from minilog_tools.cli.verb import Answer, Cluster, verb
+from minilog_tools.cli.verb import Cluster, Output, verb
 
 app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
@@ -38,7 +38,7 @@ def show(
     cluster: Cluster,
     name: Name,
     version: Annotated[int | None, typer.Option("--version", min=1, help="The latest by default.")] = None,
-) -> Answer:
+) -> Output:
     """Show the columns of a typed topic, and what each version changed."""
     from minilog_tools.cli import topic_schema
 
@@ -81,7 +81,7 @@ def evolve(
         typer.Option("--schema", metavar="FILE.json", help="Add the new columns and wider types of a file."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the next version, and make none.")] = False,
-) -> Answer:
+) -> Output:
     """Make the next version of a topic's schema. First rename, then drop, nullable, widen, add, schema, move."""
     from minilog_tools.cli import topic_schema
 

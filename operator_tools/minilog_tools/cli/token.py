@@ -21,7 +21,7 @@ from minilog.config import parse_config
 from minilog.security.secret import Secret
 from minilog_broker.failure import CommandFailed
 from minilog_tools.cli.common import join, say_late_brokers
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 app = typer.Typer(no_args_is_help=True)
 TokenId = Annotated[str, typer.Argument(metavar="ID", help="The token's id: see `minilog token list`.")]
@@ -52,7 +52,7 @@ def create(
     max_life_time_period: Annotated[
         int | None, typer.Option("--max-life-time-period", metavar="MS", help="No renewal goes beyond this time.")
     ] = None,
-) -> Answer:
+) -> Output:
     """Create a token. The command shows the secret only once: give --out FILE, or --print."""
     if (out is None) == (not to_stdout):
         raise typer.BadParameter(
@@ -69,7 +69,7 @@ def create(
         lines = [f"hmac: {document['hmac']}"]
     if out is not None:
         lines = [f"{out} has all that a client needs to log in with it"]
-    return Answer(document, _table([made.information]), *lines)
+    return Output(document, _table([made.information]), *lines)
 
 
 @verb(
@@ -86,7 +86,7 @@ def renew(
             "--renew-time-period", metavar="MS", help="Counts from now on. Default: a setting of the brokers."
         ),
     ] = None,
-) -> Answer:
+) -> Output:
     """Let a token end later. The user must be its owner or one of its renewers."""
     return _ends(token_id, cluster.admin.renew_delegation_token(token_id, renew_time_period))
 
@@ -102,7 +102,7 @@ def expire(
     expiry_time_period: Annotated[
         int | None, typer.Option("--expiry-time-period", metavar="MS", help="Counts from now on. Default: at once.")
     ] = None,
-) -> Answer:
+) -> Output:
     """End a token, and the sessions that began with it.
 
     The user must be its owner, one of its renewers, or a user that may alter the cluster.
@@ -124,13 +124,13 @@ def list_(
         list[str] | None,
         typer.Option("--owner-principal", metavar="User:NAME", help="The owners. Default: all. Repeatable."),
     ] = None,
-) -> Answer:
+) -> Output:
     """List the tokens that the user owns or may renew, without secrets.
 
     A user that may describe the cluster sees all tokens.
     """
     tokens = cluster.admin.describe_delegation_tokens(owners)
-    return Answer([token_document(information) for information in tokens], _table(tokens))
+    return Output([token_document(information) for information in tokens], _table(tokens))
 
 
 def token_document(information: TokenInformation) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _private_file(path: pathlib.Path) -> Iterator[IO[str]]:
         raise
 
 
-def _table(tokens: list[TokenInformation]) -> Table:
+def _table(tokens: list[TokenInformation]) -> TextTable:
     rows = (
         (
             information.token_id,
@@ -187,7 +187,7 @@ def _table(tokens: list[TokenInformation]) -> Table:
         )
         for information in tokens
     )
-    return Table(("id", "owner", "renewers", "ends", "is renewed until"), rows)
+    return TextTable(("id", "owner", "renewers", "ends", "is renewed until"), rows)
 
 
 def _moment(timestamp_ms: int) -> str:
@@ -197,5 +197,5 @@ def _moment(timestamp_ms: int) -> str:
         return f"{timestamp_ms} ms"
 
 
-def _ends(token_id: str, expiry_ms: int) -> Answer:
-    return Answer({"id": token_id, "expiry_timestamp": expiry_ms}, f"token {token_id} ends at {_moment(expiry_ms)}")
+def _ends(token_id: str, expiry_ms: int) -> Output:
+    return Output({"id": token_id, "expiry_timestamp": expiry_ms}, f"token {token_id} ends at {_moment(expiry_ms)}")

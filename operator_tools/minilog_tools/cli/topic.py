@@ -24,7 +24,7 @@ from minilog_tools.cli.common import (
     parse_assignments,
 )
 from minilog_tools.cli.schema_verbs import Ddl, KeyColumns, LikeFile, SchemaFile, TimestampColumn
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 if TYPE_CHECKING:
     from minilog import TopicSchema
@@ -56,7 +56,7 @@ def create(
     like: LikeFile = None,
     key_columns: KeyColumns = None,
     timestamp_column: TimestampColumn = None,
-) -> Answer:
+) -> Output:
     """Create a topic. With columns it is a typed topic."""
     given = ddl, schema, like, key_columns, timestamp_column
     new = NewTopic(
@@ -67,7 +67,7 @@ def create(
         schema=None if all(option is None for option in given) else _given_schema(*given),
     )
     cluster.admin.create_topics([new])
-    return Answer({"name": name, "created": True}, f"topic {name} created")
+    return Output({"name": name, "created": True}, f"topic {name} created")
 
 
 def _given_schema(*given: Any) -> TopicSchema | None:
@@ -80,10 +80,10 @@ def _given_schema(*given: Any) -> TopicSchema | None:
 def list_(
     cluster: Cluster,
     internal: Annotated[bool, typer.Option("--internal", help="The brokers' own topics too.")] = False,
-) -> Answer:
+) -> Output:
     """List the topics by name."""
     names = sorted(cluster.admin.list_topics(internal=internal))
-    return Answer(names, *names)
+    return Output(names, *names)
 
 
 @verb(app, "minilog topic describe flights", "minilog topic describe flights --replicas --json")
@@ -93,18 +93,18 @@ def describe(
     replicas: Annotated[
         bool, typer.Option("--replicas", help="Also where each replica's log ends, as far as the leader knows.")
     ] = False,
-) -> Answer:
+) -> Output:
     """Show a topic's settings, its schema, and its partitions: leaders, replicas, offsets."""
     (description,) = cluster.admin.describe_topics([name], replica_ends=True)
     document = topic_document(description, replicas=replicas)
     settings = ", ".join(f"{key}={value}" for key, value in sorted(document["configs"].items())) or "all defaults"
     columns, rows = _partition_columns(document["partitions"], replicas=replicas)
-    tables = [Table(columns, rows, title=f"{name} (id {document['id']}; {settings})")]
+    tables = [TextTable(columns, rows, title=f"{name} (id {document['id']}; {settings})")]
     if (schema := description.schema) is not None:
         from minilog_tools.cli.topic_schema import schema_table  # as in _given_schema
 
         tables.append(schema_table(schema, f"version {schema.version} of the schema"))
-    return Answer(document, *tables)
+    return Output(document, *tables)
 
 
 def _partition_columns(documents: list[dict[str, Any]], *, replicas: bool) -> tuple[list[str], list[list[object]]]:
@@ -131,10 +131,10 @@ def _partition_columns(documents: list[dict[str, Any]], *, replicas: bool) -> tu
 
 
 @verb(app, "minilog topic delete flights", "minilog topic delete flights --command-config client.properties")
-def delete(cluster: Cluster, name: Name) -> Answer:
+def delete(cluster: Cluster, name: Name) -> Output:
     """Delete a topic and all its records."""
     cluster.admin.delete_topics([name])
-    return Answer({"name": name, "deleted": True}, f"topic {name} deleted")
+    return Output({"name": name, "deleted": True}, f"topic {name} deleted")
 
 
 @verb(app, "minilog topic alter flights -p 6 -c flush.policy=os", "minilog topic alter flights -d flush.policy")
@@ -146,13 +146,13 @@ def alter(
     ] = None,
     settings: Settings = None,
     deleted: DeletedSettings = None,
-) -> Answer:
+) -> Output:
     """Give a topic more partitions, or other settings."""
     configs, unset = changed_settings(settings, None, deleted)
     if partitions is None and not configs and not unset:
         raise typer.BadParameter("nothing to alter: give -p PARTITIONS, -c KEY=VALUE or -d KEY")
     cluster.admin.alter_topics([TopicAlteration(name, partitions, configs, unset)])
-    return Answer({"name": name, "altered": True}, f"topic {name} altered")
+    return Output({"name": name, "altered": True}, f"topic {name} altered")
 
 
 @verb(app, "minilog topic elect flights", "minilog topic elect flights -p 0")
@@ -162,7 +162,7 @@ def elect(
     partitions: Annotated[
         list[int] | None, typer.Option("-p", "--partition", min=0, help="Repeatable. All by default.")
     ] = None,
-) -> Iterator[Answer]:
+) -> Iterator[Output]:
     """Let the preferred leader, the first replica, lead again."""
     if not partitions:
         (description,) = cluster.admin.describe_topics([name])
@@ -191,7 +191,7 @@ def reassign(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Go back to the former replicas, for all partitions that move.")
     ] = False,
-) -> Iterator[Answer]:
+) -> Iterator[Output]:
     """Give partitions other replicas. The command ends at once, and `minilog topic describe` shows the progress."""
     if cancel == bool(to) or (cancel and throttle):
         raise typer.BadParameter("give the new replicas (--to PARTITION:BROKER,...), or --cancel alone")
@@ -229,10 +229,10 @@ def trim(
             help="The new start of a partition, or `end` for its end. Repeatable.",
         ),
     ],
-) -> Answer:
+) -> Output:
     """Delete the records of partitions below an offset, for good. The command ends when no replica has them."""
     starts = cluster.admin.delete_records(dict(_place(name, text) for text in to))
-    return Answer(
+    return Output(
         [{**attributes(partition, "topic", "partition"), "low_watermark": at} for partition, at in starts.items()],
         *(f"partition {partition.partition} of {partition.topic}: starts at {at}" for partition, at in starts.items()),
     )
@@ -245,7 +245,7 @@ def _place(name: str, text: str) -> tuple[TopicPartition, int]:
     return TopicPartition(name, int(match[1])), END if named_place(match[2]) == "latest" else int(match[2])
 
 
-def _results(results: Mapping[TopicPartition, MinilogError | None], done: str) -> Iterator[Answer]:
+def _results(results: Mapping[TopicPartition, MinilogError | None], done: str) -> Iterator[Output]:
     """A line and an object for each partition. Raises the first error of them."""
     documents = [
         {
@@ -256,7 +256,7 @@ def _results(results: Mapping[TopicPartition, MinilogError | None], done: str) -
         for partition, error in results.items()
     ]
     at = [partition for partition, error in results.items() if error is None]
-    yield Answer(documents, *(f"partition {partition.partition} of {partition.topic}: {done}" for partition in at))
+    yield Output(documents, *(f"partition {partition.partition} of {partition.topic}: {done}" for partition in at))
     failures = [error for error in results.values() if error is not None]
     if failures:
         first, others = failures[0], len(failures) - 1

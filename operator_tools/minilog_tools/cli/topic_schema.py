@@ -24,7 +24,7 @@ from minilog.typed.schema.fields import Field, walk
 from minilog.typed.schema.schema_json import MAX_JSON_CHARACTERS, schema_to_json
 from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.typed.schema.wire import first_version_of
-from minilog_tools.cli.verb import Answer, Table
+from minilog_tools.cli.verb import Output, TextTable
 
 _MAX_FILE_BYTES = 4 * MAX_JSON_CHARACTERS
 _NAME = r"`(?:[^`]|``)+`|[^\s=`]+"
@@ -84,7 +84,7 @@ def _parquet_schema(path: pathlib.Path) -> pa.Schema:
 # -- show
 
 
-def show(admin: Admin, name: str, version: int | None) -> Answer:
+def show(admin: Admin, name: str, version: int | None) -> Output:
     """The columns of a typed topic, and what each version changed."""
     versions, withdrawn = _versions(admin, name)
     if version is not None and version > len(versions):
@@ -92,7 +92,7 @@ def show(admin: Admin, name: str, version: int | None) -> Answer:
     shown = versions[-1 if version is None else version - 1]
     chosen = versions if version is None else [shown]
     changes = itertools.pairwise(each for each in versions if each.version not in withdrawn)
-    return Answer(
+    return Output(
         {"name": name, "versions": [schema_document(schema) for schema in chosen]},
         schema_table(shown, f"{name}, version {shown.version} of {len(versions)}"),
         *(
@@ -118,7 +118,7 @@ def schema_document(schema: TopicSchema) -> dict[str, Any]:
     return document
 
 
-def schema_table(schema: TopicSchema, title: str) -> Table:
+def schema_table(schema: TopicSchema, title: str) -> TextTable:
     """The columns for people. Fields of structs, lists and maps are named by their path."""
     roles = {name: f"key {place}" for place, name in enumerate(schema.key_columns, 1)}
     if schema.timestamp_column is not None:
@@ -132,7 +132,7 @@ def schema_table(schema: TopicSchema, title: str) -> Table:
         for path, column in columns
     )
     titles = ("id", "name", "type", "nullable", "role", "comment")
-    return Table(titles if has_comments else titles[:-1], rows, title=title)
+    return TextTable(titles if has_comments else titles[:-1], rows, title=title)
 
 
 def _change_text(changes: list[str]) -> str:
@@ -202,16 +202,16 @@ def given_evolution(
     return change
 
 
-def evolve(admin: Admin, name: str, change: Evolution, *, dry_run: bool) -> Answer:
+def evolve(admin: Admin, name: str, change: Evolution, *, dry_run: bool) -> Output:
     """Make the next version of a topic's schema."""
     former, new = _evolve(admin, name, change, dry_run=dry_run)
     changes = changes_between(former, new)
     document = {"name": name, "former_version": former.version, "changes": changes, "dry_run": dry_run}
     document["schema"] = schema_document(new)
     if former.version == new.version:
-        return Answer(document, f"the schema of topic {name} stays at version {new.version}: nothing is changed")
+        return Output(document, f"the schema of topic {name} stays at version {new.version}: nothing is changed")
     made = f"{'would be ' if dry_run else ''}version {new.version} of the schema of topic {name}"
-    return Answer(document, schema_table(new, f"{name}, version {new.version}"), f"{made}: {_change_text(changes)}")
+    return Output(document, schema_table(new, f"{name}, version {new.version}"), f"{made}: {_change_text(changes)}")
 
 
 def _evolve(

@@ -8,22 +8,22 @@ import typer
 
 from minilog.types import TransactionDescription, TransactionListing
 from minilog_tools.cli.common import attributes
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 app = typer.Typer(no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")]
 
 
 @verb(app, "minilog transaction list", "minilog transaction list --json", name="list")
-def list_(cluster: Cluster) -> Answer:
+def list_(cluster: Cluster) -> Output:
     """List the transactional ids that are known."""
     documents = [listing_document(listing) for listing in cluster.admin.list_transactions()]
     columns = ("transactional id", "state", "generation", "last committed", "producers")
-    return Answer(documents, Table(columns, (document.values() for document in documents)))
+    return Output(documents, TextTable(columns, (document.values() for document in documents)))
 
 
 @verb(app, "minilog transaction describe spark-6f1c", "minilog transaction describe spark-6f1c --json")
-def describe(cluster: Cluster, name: Id) -> Answer:
+def describe(cluster: Cluster, name: Id) -> Output:
     """Show the open transaction of an id: its producers, their partitions, and how long they have been silent."""
     description = cluster.admin.describe_transaction(name)
     rows = (
@@ -37,7 +37,7 @@ def describe(cluster: Cluster, name: Id) -> Answer:
         for producer in description.producers
     )
     columns = ("producer id", "generation", "task", "fate", "partitions")
-    return Answer(transaction_document(description), Table(columns, rows, title=_title(name, description)))
+    return Output(transaction_document(description), TextTable(columns, rows, title=_title(name, description)))
 
 
 def _title(name: str, description: TransactionDescription) -> str:
@@ -55,10 +55,10 @@ def _title(name: str, description: TransactionDescription) -> str:
     "minilog transaction abort spark-6f1c",
     "minilog transaction abort spark-6f1c --command-config client.properties",
 )
-def abort(cluster: Cluster, name: Id) -> Answer:
+def abort(cluster: Cluster, name: Id) -> Output:
     """Abort the open transaction of an id, and fence its producers. Committed records stay."""
     count = cluster.admin.abort_transaction(name)
-    return Answer(
+    return Output(
         {"transactional_id": name, "aborted_producers": count}, f"transaction {name}: {count} producers aborted"
     )
 

@@ -16,7 +16,7 @@ import typer
 from minilog.admin.security import UserDeletion, UserDescription, UserExpectation, UserUpsertion
 from minilog.security.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
 from minilog_tools.cli.common import say_late_brokers
-from minilog_tools.cli.verb import Answer, Cluster, Table, verb
+from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 if TYPE_CHECKING:
     from minilog import Admin
@@ -52,12 +52,12 @@ def create(
     password_file: PasswordFile = None,
     password_stdin: PasswordStdin = False,
     iterations: Iterations = DEFAULT_ITERATIONS,
-) -> Answer:
+) -> Output:
     """Create a user. The command asks for the password where neither a file nor stdin has it."""
     cluster.check_settings()
     password = _password(name, password_file, from_stdin=password_stdin)
     _upsert(cluster.admin, name, mechanisms, password, iterations, UserExpectation.NEW)
-    return Answer({"name": name, "created": True}, f"user {name} created")
+    return Output({"name": name, "created": True}, f"user {name} created")
 
 
 @verb(app, "minilog user alter alice", "minilog user alter alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512")
@@ -68,13 +68,13 @@ def alter(
     password_file: PasswordFile = None,
     password_stdin: PasswordStdin = False,
     iterations: Iterations = DEFAULT_ITERATIONS,
-) -> Answer:
+) -> Output:
     """Give a user another password, or one more mechanism. Its credentials under other mechanisms stay."""
     cluster.check_settings()
     password = _password(name, password_file, from_stdin=password_stdin)
     _upsert(cluster.admin, name, mechanisms, password, iterations, UserExpectation.EXISTING)
     say_late_brokers(cluster.admin)  # a broker that has not heard of it takes the former password
-    return Answer({"name": name, "altered": True}, f"user {name} altered")
+    return Output({"name": name, "altered": True}, f"user {name} altered")
 
 
 @verb(app, "minilog user delete alice", "minilog user delete alice --mechanism SCRAM-SHA-256")
@@ -84,18 +84,18 @@ def delete(
     mechanisms: Annotated[
         list[ScramMechanism] | None, typer.Option("--mechanism", help="Only this mechanism. Repeatable.")
     ] = None,
-) -> Answer:
+) -> Output:
     """Delete a user, or its credential under a mechanism. Its rules and quotas stay: see `minilog acl list`."""
     cluster.admin.alter_users([UserDeletion(name, mechanism) for mechanism in dict.fromkeys(mechanisms or (None,))])
     say_late_brokers(cluster.admin)
     line = f"user {name} has no {' and no '.join(mechanisms)} any more" if mechanisms else f"user {name} deleted"
-    return Answer({"name": name, "deleted": True}, line)
+    return Output({"name": name, "deleted": True}, line)
 
 
 @verb(app, "minilog user list", "minilog user list alice --json", name="list")
 def list_(
     cluster: Cluster, name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Default: all.")] = None
-) -> Answer:
+) -> Output:
     """List the users with their mechanisms."""
     users = cluster.admin.describe_users(None if name is None else [name])
     rows = (
@@ -104,7 +104,7 @@ def list_(
         for mechanism, count in description.iterations.items()
     )
     columns = ("user", "mechanism", "iterations")
-    return Answer([user_document(description) for description in users], Table(columns, rows))
+    return Output([user_document(description) for description in users], TextTable(columns, rows))
 
 
 def user_document(description: UserDescription) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""How a verb of the command line is declared: a function of its own arguments, which returns or yields what it says.
+"""How a verb of the command line is declared: a function of its own arguments, which returns or yields its output.
 
 `verb` gives the function the options that verbs share: --json, and where its first argument is the `cluster` also
---bootstrap-server and --command-config. The function returns an Answer, yields several, or prints by itself while it
+--bootstrap-server and --command-config. The function returns an Output, yields several, or prints by itself while it
 runs. An error that it raises becomes one line and an exit code in app.py.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from minilog import Admin
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """A table for people, as print_table takes it."""
 
     columns: Iterable[str]
@@ -39,10 +39,10 @@ class Table(NamedTuple):
     title: str | None = None
 
 
-class Answer:
-    """What a verb says: to machines the `document`, to people the lines and tables of `text`."""
+class Output:
+    """The output of a verb: for machines the `document`, for people the lines and tables of `text`."""
 
-    def __init__(self, document: object, *text: str | Table) -> None:
+    def __init__(self, document: object, *text: str | TextTable) -> None:
         self.document = document
         self.text = text
 
@@ -82,7 +82,7 @@ class Cluster:
         return self._open_until.enter_context(admin_client(self.settings))
 
 
-Verb = Callable[..., Answer | Iterable[Answer] | None]
+Verb = Callable[..., Output | Iterable[Output] | None]
 _OF_CLUSTER = {"bootstrap_servers": BootstrapServers, "command_config": CommandConfig}
 
 
@@ -100,8 +100,8 @@ def command(function: Verb) -> Callable[..., None]:
                 named = {name: arguments.pop(name) for name in _OF_CLUSTER}
                 arguments["cluster"] = Cluster(named, stack, as_json=as_json)
             said = function(**arguments)
-            for answer in [said] if isinstance(said, Answer) else said or ():
-                answer.print(as_json=as_json)
+            for output in [said] if isinstance(said, Output) else said or ():
+                output.print(as_json=as_json)
 
     options = [
         inspect.Parameter(
