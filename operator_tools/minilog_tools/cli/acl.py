@@ -24,31 +24,6 @@ from minilog_tools.cli.common import say_late_brokers
 from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 app = typer.Typer(no_args_is_help=True)
-Allowed = Annotated[
-    list[str] | None, typer.Option("--allow-principal", metavar="User:NAME", help="User:* is everybody. Repeatable.")
-]
-Denied = Annotated[
-    list[str] | None,
-    typer.Option("--deny-principal", metavar="User:NAME", help="A deny counts before an allow. Repeatable."),
-]
-Operations = Annotated[list[Operation] | None, typer.Option("--operation", help="Repeatable.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="'*' is every topic. Repeatable.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="'*' is every group. Repeatable.")]
-TransactionalIds = Annotated[
-    list[str] | None, typer.Option("--transactional-id", metavar="NAME", help="'*' is every id. Repeatable.")
-]
-OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="All names that begin with the given one.")]
-Hosts = Annotated[
-    list[str] | None, typer.Option("--host", metavar="ADDRESS", help="The client's address. Default: any.")
-]
-OfProducer = Annotated[
-    bool, typer.Option("--producer", help="The operations that a producer needs on --topic and --transactional-id.")
-]
-OfConsumer = Annotated[
-    bool, typer.Option("--consumer", help="The operations that a consumer needs on --topic and --group.")
-]
-
 _PRODUCER = {
     ResourceKind.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
     ResourceKind.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
@@ -64,30 +39,90 @@ Resource = tuple[ResourceKind, str]
 
 
 @dataclass(frozen=True, slots=True)
-class RuleOptions:
-    """The rules that one command line names: each principal, with each operation, on each resource, from each host."""
+class ResourceOptions:
+    """The options that name resources."""
 
-    principals: tuple[tuple[str, Permission], ...]
-    operations: tuple[Operation, ...]
-    resources: tuple[Resource, ...]
-    pattern: Pattern
-    hosts: tuple[str, ...]
-    producer: bool
-    consumer: bool
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="'*' is every topic. Repeatable.")
+    ] = None
+    groups: Annotated[
+        list[str] | None, typer.Option("--group", metavar="NAME", help="'*' is every group. Repeatable.")
+    ] = None
+    transactional_ids: Annotated[
+        list[str] | None, typer.Option("--transactional-id", metavar="NAME", help="'*' is every id. Repeatable.")
+    ] = None
+    of_cluster: Annotated[bool, typer.Option("--cluster", help="The cluster itself.")] = False
+
+    def resources(self) -> tuple[Resource, ...]:
+        """The named resources, each once."""
+        named = {
+            ResourceKind.TOPIC: self.topics,
+            ResourceKind.GROUP: self.groups,
+            ResourceKind.TRANSACTIONAL_ID: self.transactional_ids,
+            ResourceKind.CLUSTER: [CLUSTER_NAME] if self.of_cluster else None,
+        }
+        return tuple(dict.fromkeys((kind, name) for kind, names in named.items() for name in names or ()))
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOptions:
+    """The options that name rules: each principal, with each operation, on each resource, from each host. Raises
+    BadParameter where --prefixed has no name to belong to."""
+
+    allowed: Annotated[
+        list[str] | None,
+        typer.Option("--allow-principal", metavar="User:NAME", help="User:* is everybody. Repeatable."),
+    ] = None
+    denied: Annotated[
+        list[str] | None,
+        typer.Option("--deny-principal", metavar="User:NAME", help="A deny counts before an allow. Repeatable."),
+    ] = None
+    operations: Annotated[list[Operation] | None, typer.Option("--operation", help="Repeatable.")] = None
+    named: ResourceOptions = ResourceOptions()
+    prefixed: Annotated[bool, typer.Option("--prefixed", help="All names that begin with the given one.")] = False
+    hosts: Annotated[
+        list[str] | None, typer.Option("--host", metavar="ADDRESS", help="The client's address. Default: any.")
+    ] = None
+    producer: Annotated[
+        bool,
+        typer.Option("--producer", help="The operations that a producer needs on --topic and --transactional-id."),
+    ] = False
+    consumer: Annotated[
+        bool, typer.Option("--consumer", help="The operations that a consumer needs on --topic and --group.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        resources = self.named.resources()
+        if self.prefixed and not any(kind is not ResourceKind.CLUSTER for kind, _ in resources):
+            raise typer.BadParameter("--prefixed needs a name: --topic, --group or --transactional-id")
+        if self.prefixed and self.named.of_cluster:
+            raise typer.BadParameter(
+                "--prefixed needs names, and the cluster has none: leave out --cluster or --prefixed"
+            )
+
+    def principals(self) -> list[tuple[str, Permission]]:
+        """Each principal, and whether it may or may not."""
+        permitted = [(principal, Permission.ALLOW) for principal in self.allowed or ()]
+        refused = [(principal, Permission.DENY) for principal in self.denied or ()]
+        return list(dict.fromkeys([*permitted, *refused]))
+
+    @property
+    def pattern(self) -> Pattern:
+        """Of the names of resources."""
+        return Pattern.PREFIXED if self.prefixed else Pattern.LITERAL
 
     def grants(self) -> list[tuple[Resource, Operation]]:
         """The pairs of a resource and an operation. Raises BadParameter where --producer or --consumer needs more."""
-        kinds = {kind for kind, _ in self.resources}
+        resources, operations = self.named.resources(), dict.fromkeys(self.operations or ())
+        kinds = {kind for kind, _ in resources}
         if self.producer and ResourceKind.TOPIC not in kinds:
             raise typer.BadParameter("--producer needs --topic NAME")
         if self.consumer and not {ResourceKind.TOPIC, ResourceKind.GROUP} <= kinds:
             raise typer.BadParameter("--consumer needs --topic NAME and --group NAME")
-        grants = list(itertools.product(self.resources, self.operations))
+        grants = list(itertools.product(resources, operations))
         for table, is_given in ((_PRODUCER, self.producer), (_CONSUMER, self.consumer)):
             if is_given:
-                grants += [
-                    (resource, operation) for resource in self.resources for operation in table.get(resource[0], ())
-                ]
+                grants += [(resource, operation) for resource in resources for operation in table.get(resource[0], ())]
         return list(dict.fromkeys(grants))
 
 
@@ -96,28 +131,11 @@ class RuleOptions:
     "minilog acl add --allow-principal User:alice --operation read --topic flights",
     "minilog acl add --allow-principal User:report --consumer --topic flights --group report",
 )
-def add(
-    cluster: Cluster,
-    allowed: Allowed = None,
-    denied: Denied = None,
-    operations: Operations = None,
-    topics: Topics = None,
-    groups: Groups = None,
-    transactional_ids: TransactionalIds = None,
-    of_cluster: OfCluster = False,
-    prefixed: Prefixed = False,
-    hosts: Hosts = None,
-    producer: OfProducer = False,
-    consumer: OfConsumer = False,
-) -> Output:
+def add(cluster: Cluster, options: RuleOptions) -> Output:
     """Add rules: each principal, with each operation, on each resource, from each host."""
-    resources = _resources(topics, groups, transactional_ids, of_cluster)
-    options = _rule_options(
-        allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer
-    )
     rules = wanted_rules(options)
     created = cluster.admin.create_access_rules(rules)
-    if denied:
+    if options.denied:
         say_late_brokers(cluster.admin)
     known = f", {len(rules) - created} were there already" if created < len(rules) else ""
     documents = [rule_document(rule) for rule in rules]
@@ -129,28 +147,11 @@ def add(
     "minilog acl remove --allow-principal User:alice --topic flights",
     "minilog acl remove --allow-principal User:report --group report",
 )
-def remove(
-    cluster: Cluster,
-    allowed: Allowed = None,
-    denied: Denied = None,
-    operations: Operations = None,
-    topics: Topics = None,
-    groups: Groups = None,
-    transactional_ids: TransactionalIds = None,
-    of_cluster: OfCluster = False,
-    prefixed: Prefixed = False,
-    hosts: Hosts = None,
-    producer: OfProducer = False,
-    consumer: OfConsumer = False,
-) -> Output:
+def remove(cluster: Cluster, options: RuleOptions) -> Output:
     """Remove the rules that match all given options. An option that is not given matches anything.
 
     A name matches literal rules, and with --prefixed prefixed rules.
     """
-    resources = _resources(topics, groups, transactional_ids, of_cluster)
-    options = _rule_options(
-        allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer
-    )
     filters = wanted_filters(options)
     deleted = cluster.admin.delete_access_rules(filters)
     if not deleted:
@@ -164,15 +165,12 @@ def remove(
 def list_(
     cluster: Cluster,
     principal: Annotated[str | None, typer.Option("--principal", metavar="User:NAME", help="Default: all.")] = None,
-    topics: Topics = None,
-    groups: Groups = None,
-    transactional_ids: TransactionalIds = None,
-    of_cluster: OfCluster = False,
+    named: ResourceOptions = ResourceOptions(),
 ) -> Output:
     """List the rules, literal and prefixed: all of them, or those that name one of the given resources."""
-    named = _resources(topics, groups, transactional_ids, of_cluster)
+    resources = named.resources()
     rules = cluster.admin.describe_access_rules(AccessRuleFilter(principal=principal))
-    shown = [rule_document(rule) for rule in rules if not named or (rule.resource_kind, rule.name) in named]
+    shown = [rule_document(rule) for rule in rules if not resources or (rule.resource_kind, rule.name) in resources]
     return Output(shown, _table(shown))
 
 
@@ -191,21 +189,20 @@ def rule_document(rule: AccessRule) -> dict[str, Any]:
 
 def wanted_rules(options: RuleOptions) -> list[AccessRule]:
     """All rules that the options name together. Raises BadParameter where an option is missing."""
-    if not options.principals:
+    principals, hosts = options.principals(), dict.fromkeys(options.hosts or (ANY,))
+    if not principals:
         raise typer.BadParameter("give the rule's principal: --allow-principal User:NAME or --deny-principal User:NAME")
-    if not options.resources:
+    if not options.named.resources():
         raise typer.BadParameter("give the rule's resource: --topic, --group, --transactional-id or --cluster")
     if not options.operations and not options.producer and not options.consumer:
         raise typer.BadParameter("give the rule's operation: --operation, --producer or --consumer")
-    if (options.producer or options.consumer) and any(
-        permission is Permission.DENY for _, permission in options.principals
-    ):
+    if (options.producer or options.consumer) and options.denied:
         raise typer.BadParameter("--producer and --consumer are for rules that allow: deny by --operation")
     return [
         AccessRule(principal, host, operation, *resource, options.pattern, permission)
-        for principal, permission in options.principals
+        for principal, permission in principals
         for resource, operation in options.grants()
-        for host in options.hosts or (ANY,)
+        for host in hosts
     ]
 
 
@@ -215,7 +212,8 @@ def wanted_filters(options: RuleOptions) -> list[AccessRuleFilter]:
     if options.producer or options.consumer:
         grants = options.grants()
     else:
-        grants = itertools.product(options.resources or (None,), options.operations or (None,))
+        operations = dict.fromkeys(options.operations or (None,))
+        grants = itertools.product(options.named.resources() or (None,), operations)
     filters = [
         AccessRuleFilter(
             principal=principal,
@@ -227,52 +225,12 @@ def wanted_filters(options: RuleOptions) -> list[AccessRuleFilter]:
             host=host,
         )
         for (principal, permission), (resource, operation), host in itertools.product(
-            options.principals or ((None, None),), grants, options.hosts or (None,)
+            options.principals() or ((None, None),), grants, dict.fromkeys(options.hosts or (None,))
         )
     ]
     if filters == [AccessRuleFilter()]:
         raise typer.BadParameter("give at least one filter: without any, the command would delete all rules")
     return filters
-
-
-def _resources(
-    topics: list[str] | None, groups: list[str] | None, transactional_ids: list[str] | None, of_cluster: bool
-) -> tuple[Resource, ...]:
-    named = {
-        ResourceKind.TOPIC: topics,
-        ResourceKind.GROUP: groups,
-        ResourceKind.TRANSACTIONAL_ID: transactional_ids,
-        ResourceKind.CLUSTER: [CLUSTER_NAME] if of_cluster else None,
-    }
-    return tuple(dict.fromkeys((kind, name) for kind, names in named.items() for name in names or ()))
-
-
-def _rule_options(
-    allowed: list[str] | None,
-    denied: list[str] | None,
-    operations: list[Operation] | None,
-    resources: tuple[Resource, ...],
-    hosts: list[str] | None,
-    *,
-    prefixed: bool,
-    producer: bool,
-    consumer: bool,
-) -> RuleOptions:
-    if prefixed and not any(kind is not ResourceKind.CLUSTER for kind, _ in resources):
-        raise typer.BadParameter("--prefixed needs a name: --topic, --group or --transactional-id")
-    if prefixed and (ResourceKind.CLUSTER, CLUSTER_NAME) in resources:
-        raise typer.BadParameter("--prefixed needs names, and the cluster has none: leave out --cluster or --prefixed")
-    permitted = [(principal, Permission.ALLOW) for principal in allowed or ()]
-    refused = [(principal, Permission.DENY) for principal in denied or ()]
-    return RuleOptions(
-        tuple(dict.fromkeys([*permitted, *refused])),
-        tuple(dict.fromkeys(operations or ())),
-        resources,
-        Pattern.PREFIXED if prefixed else Pattern.LITERAL,
-        tuple(dict.fromkeys(hosts or ())),
-        producer,
-        consumer,
-    )
 
 
 def _table(documents: list[dict[str, Any]]) -> TextTable:

@@ -26,7 +26,7 @@ from minilog_tools.cli.common import (
 )
 from minilog_tools.cli.consume_latest import LatestTable, View, check_view, print_latest
 from minilog_tools.cli.consume_queue import check_queue, print_queue
-from minilog_tools.cli.consume_rows import RowsShown, ShownAs, column_names, print_rows
+from minilog_tools.cli.consume_rows import RowOptions, RowsShown, ShownAs, print_rows
 from minilog_tools.cli.held_offsets import begin_offsets
 from minilog_tools.cli.printed_progress import PrintedProgress
 from minilog_tools.cli.record_text import RecordText, chosen_text, value_line
@@ -74,15 +74,6 @@ RecordFormat = Annotated[
 ]
 
 
-WithDeletions = Annotated[
-    bool,
-    typer.Option(
-        "--deletes",
-        help="In a typed topic: also rows that delete their key. Default for JSON without --columns and --where.",
-    ),
-]
-
-
 @command
 def consume(
     cluster: Cluster,
@@ -102,19 +93,8 @@ def consume(
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after this many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at the present end.")] = False,
     record_format: RecordFormat = None,
-    form: Annotated[
-        ShownAs | None, typer.Option("--format", help="The form of the rows of a typed topic. Default: json.")
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option("--columns", metavar="COLUMN,...", help="Only these columns of a typed topic.")
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only rows of a typed topic for which this is true.")
-    ] = None,
-    metadata: Annotated[
-        bool, typer.Option("--metadata", help="In a typed topic: also _topic, _partition, _offset, _timestamp, _key.")
-    ] = False,
-    deletes: WithDeletions = False,
+    *,
+    rows: RowOptions,
     view: Annotated[
         View | None, typer.Option("--view", help="latest: print the newest row of each key up to now, and end.")
     ] = None,
@@ -127,19 +107,17 @@ def consume(
     if offset is not None:
         offset = read_offset(offset)
     if view is not None:
-        check_view(topics, {"-o": offset is not None, "-g": bool(group), "--deletes": deletes})
-    rows = {"--format": form, "--columns": columns, "--where": where, "--metadata": metadata, "--deletes": deletes}
+        check_view(topics, {"-o": offset is not None, "-g": bool(group), "--deletes": rows.deletes})
     if queue:
         placed = {"-p": partition is not None, "-o": offset, "-g": group, "--exit-at-end": exit_at_end, "--view": view}
-        check_queue({**placed, **rows, "--isolation": isolation})
+        check_queue({**placed, **dict.fromkeys(rows.given(), True), "--isolation": isolation})
     group, config = _config(cluster.settings, group, queue, isolation, settings)
     joins = _joins(config, is_placed=offset is not None or partition is not None or exit_at_end)
     offset = "earliest" if not group and offset is None else offset
-    of_rows = [name for name, given in rows.items() if given]
+    of_rows = rows.given()
     _check_shown(topics, partition, record_format, of_rows, as_json=cluster.as_json)
     of_records = chosen_text(record_format, as_json=cluster.as_json)
-    ends = exit_at_end or view is not None
-    shown = RowsShown(form or ShownAs.JSON, column_names(columns), where, metadata, count, ends, deletes)
+    shown = rows.shown(count, ends=exit_at_end or view is not None)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if queue:

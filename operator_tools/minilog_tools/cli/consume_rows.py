@@ -6,8 +6,10 @@ import enum
 import json
 import sys
 from dataclasses import dataclass
+from typing import Annotated
 
 import pyarrow as pa
+import typer
 
 from minilog import Consumer, TopicPartition
 from minilog.typed.rows.as_json import rows_as_json
@@ -53,9 +55,41 @@ class RowsShown:
         return self.exit_at_end or self.count is not None
 
 
-def column_names(text: str | None) -> list[str] | None:
-    """The columns that --columns names, or None for all. Raises InvalidArgument."""
-    return None if text is None else list(parse_names(text))
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """The options that are for the rows of a typed topic."""
+
+    form: Annotated[
+        ShownAs | None, typer.Option("--format", help="The form of the rows of a typed topic. Default: json.")
+    ] = None
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="COLUMN,...", help="Only these columns of a typed topic.")
+    ] = None
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Only rows of a typed topic for which this is true.")
+    ] = None
+    metadata: Annotated[
+        bool, typer.Option("--metadata", help="In a typed topic: also _topic, _partition, _offset, _timestamp, _key.")
+    ] = False
+    deletes: Annotated[
+        bool,
+        typer.Option(
+            "--deletes",
+            help="In a typed topic: also rows that delete their key. Default for JSON without --columns and --where.",
+        ),
+    ] = False
+
+    def given(self) -> list[str]:
+        """The options that the user gave."""
+        names = ("--format", "--columns", "--where", "--metadata", "--deletes")
+        values = (self.form, self.columns, self.where, self.metadata, self.deletes)
+        return [name for name, value in zip(names, values, strict=True) if value]
+
+    def shown(self, count: int | None, *, ends: bool) -> RowsShown:
+        """What the command prints. Raises InvalidArgument for names of columns that cannot be read."""
+        columns = None if self.columns is None else list(parse_names(self.columns))
+        form = self.form or ShownAs.JSON
+        return RowsShown(form, columns, self.where, self.metadata, count, ends, self.deletes)
 
 
 def print_rows(consumer: Consumer, shown: RowsShown, progress: PrintedProgress) -> None:

@@ -7,9 +7,10 @@ It reads files of options. The command reads those before it writes anything.
 from __future__ import annotations
 
 import pathlib
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,17 +21,67 @@ GivenRecord = tuple[bytes | None, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class OfAll:
-    """The timestamp and headers of all records of one command. `options`: the options that the user gave."""
+class RecordOptions:
+    """The options that give the records, and what all of them have."""
 
-    timestamp: int | None = None  # ms since 1970
-    headers: tuple[tuple[str, bytes], ...] = ()
-    options: tuple[str, ...] = ()
+    key: Annotated[str | None, typer.Option("-k", "--key", help="The key of every record.")] = None
+    key_file: Annotated[
+        pathlib.Path | None, typer.Option(metavar="FILE", help="A file whose bytes are the key of every record.")
+    ] = None
+    headers: Annotated[
+        list[str] | None,
+        typer.Option("-H", "--header", metavar="KEY=VALUE", help="A header of every record. Repeatable."),
+    ] = None
+    timestamp: Annotated[
+        int | None, typer.Option(min=0, metavar="MS", help="The time of every record, since 1970. Default: now.")
+    ] = None
+    value_files: Annotated[
+        list[pathlib.Path] | None,
+        typer.Option("--file", metavar="FILE", help="A file whose bytes are one record's value. Repeatable. No stdin."),
+    ] = None
+    partition: Annotated[
+        int | None, typer.Option("-p", "--partition", min=0, help="The partition. Default: by key.")
+    ] = None
+    key_delimiter: Annotated[
+        str | None, typer.Option(metavar="C", help="The text between key and value in each line.")
+    ] = None
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments for Producer.send."""
-        return {"timestamp": self.timestamp, "headers": list(self.headers) or None}
+    def check_of_rows(self) -> None:
+        """Raises BadParameter where the command writes rows, and an option is for records alone."""
+        names = ("--key", "--key-file", "--key-delimiter", "--file", "--header", "--timestamp")
+        values = (self.key, self.key_file, self.key_delimiter, self.value_files, self.headers, self.timestamp)
+        for name, value in zip(names, values, strict=True):
+            if value is not None and value != []:
+                raise typer.BadParameter(f"rows have key and time in columns, and no headers: leave {name} out")
+
+    def sent_with_each(self) -> dict[str, Any]:
+        """The arguments for Producer.send that all records share. Raises BadParameter."""
+        headers = parse_headers(self.headers or ())
+        return {"timestamp": self.timestamp, "headers": list(headers) or None, "partition": self.partition}
+
+    def fixed_key(self) -> bytes | None:
+        """The key of all records: the text of --key, or all bytes of a file. Raises BadParameter where the options give
+        two keys, and OSError."""
+        if self.value_files and self.key_delimiter is not None:
+            raise typer.BadParameter(
+                "the delimiter splits lines of stdin: leave it out with --file", param_hint="--key-delimiter"
+            )
+        keys = (("--key", self.key), ("--key-file", self.key_file), ("--key-delimiter", self.key_delimiter))
+        given = [name for name, value in keys if value is not None]
+        if len(given) > 1:
+            raise typer.BadParameter(f"give either {given[0]} or {given[1]}", param_hint=given[0])
+        if self.key_delimiter == "":
+            raise typer.BadParameter("'' is not valid: expected one or more characters", param_hint="--key-delimiter")
+        if self.key_file is not None:
+            return self.key_file.read_bytes()
+        return None if self.key is None else self.key.encode(errors="surrogateescape")
+
+    def records(self, key: bytes | None) -> Iterable[GivenRecord]:
+        """One record for each file, whose value is all of its bytes. Without files, one for each line of stdin. Raises
+        OSError."""
+        if self.value_files:
+            return [(key, path.read_bytes()) for path in self.value_files]
+        return split_lines(sys.stdin.buffer, key, self.key_delimiter)
 
 
 def parse_headers(pairs: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
@@ -42,28 +93,6 @@ def parse_headers(pairs: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
             raise typer.BadParameter(f"{pair!r} is not valid: expected key=value", param_hint="--header")
         headers.append((name, value.encode(errors="surrogateescape")))
     return tuple(headers)
-
-
-def key_of(key: str | None, key_file: pathlib.Path | None, key_delimiter: str | None) -> bytes | None:
-    """The key of every record: the text of --key, or all bytes of a file. Raises BadParameter where the options give
-    two keys, and OSError."""
-    given = [
-        name
-        for name, value in (("--key", key), ("--key-file", key_file), ("--key-delimiter", key_delimiter))
-        if value is not None
-    ]
-    if len(given) > 1:
-        raise typer.BadParameter(f"give either {given[0]} or {given[1]}", param_hint=given[0])
-    if key_delimiter == "":
-        raise typer.BadParameter("'' is not valid: expected one or more characters", param_hint="--key-delimiter")
-    if key_file is not None:
-        return key_file.read_bytes()
-    return None if key is None else key.encode(errors="surrogateescape")
-
-
-def of_files(files: Iterable[pathlib.Path], key: bytes | None) -> list[GivenRecord]:
-    """One record for each file. Its value is all of the file's bytes. Raises OSError."""
-    return [(key, path.read_bytes()) for path in files]
 
 
 def split_lines(lines: Iterable[bytes], key: bytes | None, key_delimiter: str | None) -> Iterator[GivenRecord]:

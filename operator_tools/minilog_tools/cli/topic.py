@@ -23,7 +23,7 @@ from minilog_tools.cli.common import (
     join,
     parse_assignments,
 )
-from minilog_tools.cli.schema_verbs import Ddl, KeyColumns, LikeFile, SchemaFile, TimestampColumn
+from minilog_tools.cli.schema_verbs import ColumnOptions
 from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 if TYPE_CHECKING:
@@ -51,29 +51,19 @@ def create(
         int | None, typer.Option("-r", "--replication", min=1, help="Default: default.replication.factor.")
     ] = None,
     settings: Settings = None,
-    ddl: Ddl = None,
-    schema: SchemaFile = None,
-    like: LikeFile = None,
-    key_columns: KeyColumns = None,
-    timestamp_column: TimestampColumn = None,
+    *,
+    columns: ColumnOptions,
 ) -> Output:
     """Create a topic. With columns it is a typed topic."""
-    given = ddl, schema, like, key_columns, timestamp_column
     new = NewTopic(
         name,
         num_partitions=partitions,
         replication_factor=replication,
         configs=parse_assignments(settings),
-        schema=None if all(option is None for option in given) else _given_schema(*given),
+        schema=columns.schema(),
     )
     cluster.admin.create_topics([new])
     return Output({"name": name, "created": True}, f"topic {name} created")
-
-
-def _given_schema(*given: Any) -> TopicSchema | None:
-    from minilog_tools.cli.topic_schema import given_schema  # it loads Arrow, which only columns need
-
-    return given_schema(*given)
 
 
 @verb(app, "minilog topic list", "minilog topic list --internal --json", name="list")
@@ -101,7 +91,7 @@ def describe(
     columns, rows = _partition_columns(document["partitions"], replicas=replicas)
     tables = [TextTable(columns, rows, title=f"{name} (id {document['id']}; {settings})")]
     if (schema := description.schema) is not None:
-        from minilog_tools.cli.topic_schema import schema_table  # as in _given_schema
+        from minilog_tools.cli.topic_schema import schema_table  # it loads Arrow
 
         tables.append(schema_table(schema, f"version {schema.version} of the schema"))
     return Output(document, *tables)
@@ -287,7 +277,7 @@ def topic_document(description: TopicDescription, *, replicas: bool = True) -> d
 
 
 def _schema_document(schema: TopicSchema) -> dict[str, Any]:
-    from minilog_tools.cli.topic_schema import schema_document  # as in _given_schema
+    from minilog_tools.cli.topic_schema import schema_document  # it loads Arrow
 
     return schema_document(schema)
 

@@ -7,7 +7,7 @@ import itertools
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from minilog.typed.schema.fields import Field, walk
 from minilog.typed.schema.schema_json import MAX_JSON_CHARACTERS, schema_to_json
 from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.typed.schema.wire import first_version_of
+from minilog_tools.cli.schema_verbs import ColumnOptions, EvolutionOptions
 from minilog_tools.cli.verb import Output, TextTable
 
 _MAX_FILE_BYTES = 4 * MAX_JSON_CHARACTERS
@@ -36,16 +37,11 @@ _MOVED = re.compile(rf"\s*({_NAME})\s+(?:(first|last)|after\s+({_NAME}))\s*")
 # -- where a schema comes from
 
 
-def given_schema(
-    ddl: str | None,
-    file: pathlib.Path | None,
-    like: pathlib.Path | None,
-    key_columns: str | None,
-    timestamp_column: str | None,
-) -> TopicSchema | None:
+def given_schema(options: ColumnOptions) -> TopicSchema | None:
     """The schema that the options of `topic create` give, or None. Raises BadParameter, InvalidArgument,
     InvalidSchema."""
-    keys = list(parse_names(key_columns)) if key_columns else []
+    ddl, file, like, timestamp_column = options.ddl, options.file, options.like, options.timestamp_column
+    keys = list(parse_names(options.key_columns)) if options.key_columns else []
     if sum(option is not None for option in (ddl, file, like)) > 1:
         raise typer.BadParameter("--ddl, --schema and --like all give the columns: give one of them")
     if ddl is not None:
@@ -175,25 +171,16 @@ class Evolution:
         return schema
 
 
-def given_evolution(
-    *,
-    add: Iterable[str],
-    drop: Iterable[str],
-    rename: Iterable[str],
-    widen: Iterable[str],
-    nullable: Iterable[str],
-    move: Iterable[str],
-    file: pathlib.Path | None,
-) -> Evolution:
+def given_evolution(options: EvolutionOptions) -> Evolution:
     """The changes that the options of `topic schema evolve` give. Raises BadParameter where they give none."""
     change = Evolution(
-        renamed=[_renamed(text) for text in rename],
-        dropped=[_plain(text) for text in drop],
-        loosened=[_plain(text) for text in nullable],
-        widened=[_typed("--widen", text) for text in widen],
-        added=[_typed("--add", text) for text in add],
-        wanted=None if file is None else _from_file(file),
-        moved=[_moved(text) for text in move],
+        renamed=[_renamed(text) for text in options.rename or ()],
+        dropped=[_plain(text) for text in options.drop or ()],
+        loosened=[_plain(text) for text in options.nullable or ()],
+        widened=[_typed("--widen", text) for text in options.widen or ()],
+        added=[_typed("--add", text) for text in options.add or ()],
+        wanted=None if options.file is None else _from_file(options.file),
+        moved=[_moved(text) for text in options.move or ()],
     )
     if change == Evolution():
         raise typer.BadParameter(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
@@ -18,26 +19,37 @@ from minilog.security.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERA
 from minilog_tools.cli.common import say_late_brokers
 from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
-if TYPE_CHECKING:
-    from minilog import Admin
-
 MAX_PASSWORD_BYTES = 4_096  # a larger file is hardly the file of a password
 app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user. In rules and quotas it is User:NAME.")]
-Mechanisms = Annotated[
-    list[ScramMechanism] | None,
-    typer.Option("--mechanism", help=f"Repeatable. Default: {ScramMechanism.SCRAM_SHA_512}."),
-]
-PasswordFile = Annotated[
-    pathlib.Path | None, typer.Option("--password-file", metavar="FILE", help="Its one line is the password.")
-]
-PasswordStdin = Annotated[bool, typer.Option("--password-stdin", help="The password is the one line of stdin.")]
-Iterations = Annotated[
-    int,
-    typer.Option(
-        "--iterations", min=MIN_ITERATIONS, max=MAX_ITERATIONS, help="The cost of each guess, and of each login."
-    ),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialOptions:
+    """The options that give a password, and what is made of it."""
+
+    mechanisms: Annotated[
+        list[ScramMechanism] | None,
+        typer.Option("--mechanism", help=f"Repeatable. Default: {ScramMechanism.SCRAM_SHA_512}."),
+    ] = None
+    password_file: Annotated[
+        pathlib.Path | None, typer.Option("--password-file", metavar="FILE", help="Its one line is the password.")
+    ] = None
+    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="The password is the one line of stdin.")] = (
+        False
+    )
+    iterations: Annotated[
+        int,
+        typer.Option(
+            "--iterations", min=MIN_ITERATIONS, max=MAX_ITERATIONS, help="The cost of each guess, and of each login."
+        ),
+    ] = DEFAULT_ITERATIONS
+
+    def upsertions(self, name: str, expectation: UserExpectation) -> list[UserUpsertion]:
+        """A credential for each mechanism. Raises as _password does."""
+        password = _password(self.password_file, from_stdin=self.password_stdin)
+        mechanisms = dict.fromkeys(self.mechanisms or (ScramMechanism.SCRAM_SHA_512,))
+        return [UserUpsertion(name, password, mechanism, self.iterations, expectation) for mechanism in mechanisms]
 
 
 @verb(
@@ -45,34 +57,20 @@ Iterations = Annotated[
     "minilog user create alice",
     "minilog user create alice --password-file alice.password --mechanism SCRAM-SHA-256",
 )
-def create(
-    cluster: Cluster,
-    name: Name,
-    mechanisms: Mechanisms = None,
-    password_file: PasswordFile = None,
-    password_stdin: PasswordStdin = False,
-    iterations: Iterations = DEFAULT_ITERATIONS,
-) -> Output:
+def create(cluster: Cluster, name: Name, credentials: CredentialOptions) -> Output:
     """Create a user. The command asks for the password where neither a file nor stdin has it."""
     cluster.check_settings()
-    password = _password(name, password_file, from_stdin=password_stdin)
-    _upsert(cluster.admin, name, mechanisms, password, iterations, UserExpectation.NEW)
+    upsertions = credentials.upsertions(name, UserExpectation.NEW)
+    cluster.admin.alter_users(upsertions)
     return Output({"name": name, "created": True}, f"user {name} created")
 
 
 @verb(app, "minilog user alter alice", "minilog user alter alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512")
-def alter(
-    cluster: Cluster,
-    name: Name,
-    mechanisms: Mechanisms = None,
-    password_file: PasswordFile = None,
-    password_stdin: PasswordStdin = False,
-    iterations: Iterations = DEFAULT_ITERATIONS,
-) -> Output:
+def alter(cluster: Cluster, name: Name, credentials: CredentialOptions) -> Output:
     """Give a user another password, or one more mechanism. Its credentials under other mechanisms stay."""
     cluster.check_settings()
-    password = _password(name, password_file, from_stdin=password_stdin)
-    _upsert(cluster.admin, name, mechanisms, password, iterations, UserExpectation.EXISTING)
+    upsertions = credentials.upsertions(name, UserExpectation.EXISTING)
+    cluster.admin.alter_users(upsertions)
     say_late_brokers(cluster.admin)  # a broker that has not heard of it takes the former password
     return Output({"name": name, "altered": True}, f"user {name} altered")
 
@@ -115,19 +113,7 @@ def user_document(description: UserDescription) -> dict[str, Any]:
     return {"name": description.name, "credentials": credentials}
 
 
-def _upsert(
-    admin: Admin,
-    name: str,
-    mechanisms: list[ScramMechanism] | None,
-    password: str,
-    iterations: int,
-    expectation: UserExpectation,
-) -> None:
-    wanted = dict.fromkeys(mechanisms or (ScramMechanism.SCRAM_SHA_512,))
-    admin.alter_users([UserUpsertion(name, password, mechanism, iterations, expectation) for mechanism in wanted])
-
-
-def _password(name: str, file: pathlib.Path | None, *, from_stdin: bool) -> str:
+def _password(file: pathlib.Path | None, *, from_stdin: bool) -> str:
     """The password, from the file or from stdin if the options say so. Else the command asks for it at the terminal,
     twice and without an echo. Raises BadParameter."""
     if file is not None and from_stdin:

@@ -1,6 +1,6 @@
 """How a verb of the command line is declared: a function of its own arguments, which returns or yields its output.
 
-`verb` gives the function the options that verbs share: --json, and where its first argument is the `cluster` also
+`verb` gives the function the options that verbs share: --json, and where an argument is a Cluster, also
 --bootstrap-server and --command-config. The function returns an Output, yields several, or prints by itself while it
 runs. An error that it raises becomes one line and an exit code in app.py.
 """
@@ -8,10 +8,11 @@ runs. An error that it raises becomes one line and an exit code in app.py.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import typer
 
@@ -83,38 +84,61 @@ class Cluster:
 
 
 Verb = Callable[..., Output | Iterable[Output] | None]
-_OF_CLUSTER = {"bootstrap_servers": BootstrapServers, "command_config": CommandConfig}
 
 
 def command(function: Verb) -> Callable[..., None]:
-    """The function with the options that verbs share. It prints what the given one returns or yields."""
-    given = inspect.signature(function, eval_str=True)
-    own = list(given.parameters.values())
-    asks_cluster = bool(own) and own[0].name == "cluster"
-    shared = {**_OF_CLUSTER, "as_json": AsJson} if asks_cluster else {"as_json": AsJson}
+    """The function with the options that verbs share. It prints what the given one returns or yields.
+
+    A parameter whose type is a dataclass stands for the fields of it, which are options, too.
+    """
+    given = list(inspect.signature(function, eval_str=True).parameters.values())
+    asking = next((parameter.name for parameter in given if parameter.annotation is Cluster), None)
+    own = [parameter for parameter in given if parameter.name != asking]
+    shared = inspect.signature(_of_cluster if asking else _of_each, eval_str=True).parameters.values()
 
     @wraps(function)
     def run(*, as_json: bool, **arguments: Any) -> None:
         with contextlib.ExitStack() as stack:
-            if asks_cluster:
-                named = {name: arguments.pop(name) for name in _OF_CLUSTER}
-                arguments["cluster"] = Cluster(named, stack, as_json=as_json)
-            said = function(**arguments)
+            collected = {parameter.name: _collected(parameter, arguments) for parameter in own}
+            if asking:
+                collected[asking] = Cluster(arguments, stack, as_json=as_json)
+            said = function(**collected)
             for output in [said] if isinstance(said, Output) else said or ():
                 output.print(as_json=as_json)
 
-    options = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=False if name == "as_json" else None,
-            annotation=annotation,
-        )
-        for name, annotation in shared.items()
-    ]
-    run.__signature__ = given.replace(parameters=[*own[asks_cluster:], *options])  # type: ignore[attr-defined]
+    options = [*(option for parameter in own for option in _expanded(parameter)), *shared]
+    in_order = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+    run.__signature__ = inspect.Signature(in_order)  # type: ignore[attr-defined]
     run.__annotations__ = {}  # the signature has them, evaluated
     return run
+
+
+def _of_cluster(
+    bootstrap_servers: BootstrapServers = None, command_config: CommandConfig = None, as_json: AsJson = False
+) -> None:
+    """The options of a verb that asks a cluster."""
+
+
+def _of_each(as_json: AsJson = False) -> None:
+    """The options of another verb."""
+
+
+def _fields(parameter: inspect.Parameter) -> Iterable[inspect.Parameter]:
+    """The fields of a parameter whose type is a dataclass, else none."""
+    kind = parameter.annotation
+    if not dataclasses.is_dataclass(kind):
+        return ()
+    return inspect.signature(cast("type[object]", kind), eval_str=True).parameters.values()
+
+
+def _expanded(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    return [option for field in _fields(parameter) for option in _expanded(field)] or [parameter]
+
+
+def _collected(parameter: inspect.Parameter, arguments: dict[str, Any]) -> Any:
+    """The parameter's value, taken out of the arguments."""
+    fields = {field.name: _collected(field, arguments) for field in _fields(parameter)}
+    return parameter.annotation(**fields) if fields else arguments.pop(parameter.name)
 
 
 def verb(app: typer.Typer, *shown: str, name: str | None = None) -> Callable[[Verb], Verb]:

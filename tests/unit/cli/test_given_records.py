@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from minilog.types import Record
-from minilog_tools.cli.given_records import key_of, of_files, parse_headers
+from minilog_tools.cli.given_records import RecordOptions, parse_headers
 from minilog_tools.cli.record_text import for_terminal, parse_format
 
 RECORD = Record("t", 2, 7, 1000, b"k", b"\x1bvalue", [("a", b"1"), ("b", None)])
@@ -23,10 +23,10 @@ def test_headers_are_split_at_the_first_equals_sign_and_may_come_twice() -> None
 
 def test_a_file_is_a_value_or_a_key_to_the_last_byte(tmp_path: pathlib.Path) -> None:
     (tmp_path / "f").write_bytes(b"\x00\n")
-    assert key_of(None, tmp_path / "f", None) == b"\x00\n"
-    assert of_files([tmp_path / "f"], b"k") == [(b"k", b"\x00\n")]
+    assert RecordOptions(key_file=tmp_path / "f").fixed_key() == b"\x00\n"
+    assert RecordOptions(value_files=[tmp_path / "f"]).records(b"k") == [(b"k", b"\x00\n")]
     with pytest.raises(typer.BadParameter, match="give either --key or --key-file"):
-        key_of("k", tmp_path / "f", None)
+        RecordOptions(key="k", key_file=tmp_path / "f").fixed_key()
 
 
 @pytest.mark.parametrize(

@@ -8,33 +8,24 @@ import pytest
 import typer
 
 from minilog.security.access_rules import AccessRule, AccessRuleFilter, Operation, Pattern, Permission, ResourceKind
-from minilog_tools.cli.acl import RuleOptions, wanted_filters, wanted_rules
+from minilog_tools.cli.acl import ResourceOptions, RuleOptions, wanted_filters, wanted_rules
 from minilog_tools.cli.quota import whole_number
 from minilog_tools.cli.user import one_line
 
-TOPIC, GROUP = (ResourceKind.TOPIC, "flights"), (ResourceKind.GROUP, "report")
-READ = RuleOptions(
-    principals=(("User:alice", Permission.ALLOW),),
-    operations=(Operation.READ,),
-    resources=(TOPIC,),
-    pattern=Pattern.LITERAL,
-    hosts=(),
-    producer=False,
-    consumer=False,
-)
-RULE = AccessRule("User:alice", "*", Operation.READ, *TOPIC, Pattern.LITERAL, Permission.ALLOW)
-NOTHING = replace(READ, principals=(), operations=(), resources=())
+OF_TOPIC, OF_GROUP = ResourceOptions(topics=["flights"]), ResourceOptions(groups=["report"])
+OF_BOTH = ResourceOptions(topics=["flights"], groups=["report"])
+READ = RuleOptions(allowed=["User:alice"], operations=[Operation.READ], named=OF_TOPIC)
+RULE = AccessRule("User:alice", "*", Operation.READ, ResourceKind.TOPIC, "flights", Pattern.LITERAL, Permission.ALLOW)
 
 
 def test_each_principal_may_do_each_operation_on_each_resource_from_each_host() -> None:
-    both = (("User:alice", Permission.ALLOW), ("User:bob", Permission.DENY))
-    said = replace(READ, principals=both, operations=(Operation.READ, Operation.DELETE), resources=(TOPIC, GROUP))
+    said = replace(READ, denied=["User:bob"], operations=[Operation.READ, Operation.DELETE], named=OF_BOTH)
     assert wanted_rules(READ) == [RULE]
-    assert len(set(wanted_rules(replace(said, hosts=("::1", "10.0.0.1"))))) == 16
+    assert len(set(wanted_rules(replace(said, hosts=["::1", "10.0.0.1"])))) == 16
 
 
 def test_a_consumer_reads_topics_and_groups() -> None:
-    said = replace(READ, operations=(), resources=(TOPIC, GROUP), pattern=Pattern.PREFIXED, consumer=True)
+    said = replace(READ, operations=None, named=OF_BOTH, prefixed=True, consumer=True)
     prefixed = replace(RULE, pattern=Pattern.PREFIXED)
     of_group = replace(prefixed, resource_kind=ResourceKind.GROUP, name="report")
     assert set(wanted_rules(said)) == {prefixed, replace(prefixed, operation=Operation.DESCRIBE), of_group}
@@ -42,7 +33,8 @@ def test_a_consumer_reads_topics_and_groups() -> None:
 
 
 def test_a_producer_writes_and_creates_topics_and_writes_transactions() -> None:
-    said = replace(READ, operations=(), resources=(TOPIC, (ResourceKind.TRANSACTIONAL_ID, "t")), producer=True)
+    named = ResourceOptions(topics=["flights"], transactional_ids=["t"])
+    said = replace(READ, operations=None, named=named, producer=True)
     found = {(each.resource_kind.value, each.operation.value) for each in wanted_rules(said)}
     assert found == {
         ("topic", "write"),
@@ -56,12 +48,12 @@ def test_a_producer_writes_and_creates_topics_and_writes_transactions() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        replace(READ, principals=()),
-        replace(READ, operations=()),
-        replace(READ, resources=()),
-        replace(READ, producer=True, resources=(GROUP,)),
+        replace(READ, allowed=None),
+        replace(READ, operations=None),
+        replace(READ, named=ResourceOptions()),
+        replace(READ, producer=True, named=OF_GROUP),
         replace(READ, consumer=True),
-        replace(READ, consumer=True, resources=(TOPIC, GROUP), principals=(("User:a", Permission.DENY),)),
+        replace(READ, consumer=True, named=OF_BOTH, denied=["User:a"]),
     ],
 )
 def test_a_rule_that_is_not_said_whole_is_wrong_usage(said: RuleOptions) -> None:
@@ -70,14 +62,14 @@ def test_a_rule_that_is_not_said_whole_is_wrong_usage(said: RuleOptions) -> None
 
 
 def test_what_is_not_said_of_rules_to_remove_is_anything_and_nothing_said_is_wrong_usage() -> None:
-    assert wanted_filters(replace(NOTHING, resources=(TOPIC,))) == [
+    assert wanted_filters(RuleOptions(named=OF_TOPIC)) == [
         AccessRuleFilter(resource_kind=ResourceKind.TOPIC, name="flights", pattern=Pattern.LITERAL)
     ]
-    assert wanted_filters(replace(NOTHING, principals=(("User:a", Permission.DENY),))) == [
+    assert wanted_filters(RuleOptions(denied=["User:a"])) == [
         AccessRuleFilter(principal="User:a", permission=Permission.DENY)
     ]
     with pytest.raises(typer.BadParameter, match="would delete all rules"):
-        wanted_filters(NOTHING)
+        wanted_filters(RuleOptions())
 
 
 @pytest.mark.parametrize("content", [b"secret", b"secret\n", b"secret\r\n"])

@@ -16,8 +16,9 @@ from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import TopicDescription
 from minilog_tools.cli import app
 from minilog_tools.cli.common import print_table
+from minilog_tools.cli.schema_verbs import ColumnOptions
 from minilog_tools.cli.topic import topic_document
-from minilog_tools.cli.topic_schema import Evolution, given_schema, schema_document, schema_table
+from minilog_tools.cli.topic_schema import Evolution, schema_document, schema_table
 from minilog_tools.cli.topic_schema import _moved as moved
 from minilog_tools.cli.topic_schema import _renamed as renamed
 from minilog_tools.cli.topic_schema import _typed as typed
@@ -29,14 +30,16 @@ def test_columns_come_from_words_a_file_or_a_parquet_file(tmp_path: pathlib.Path
     said, table = tmp_path / "flights.json", tmp_path / "flights.parquet"
     said.write_text(schema_to_json(FLIGHTS))
     pq.write_table(FLIGHTS.arrow_schema.empty_table(), table)
-    assert given_schema("carrier string NOT NULL, delay int, at timestamp", None, None, "carrier", "at") == FLIGHTS
-    assert given_schema(None, said, None, None, None) == FLIGHTS
-    assert given_schema(None, said, None, "carrier, delay", None) == replace(FLIGHTS, key_columns=("carrier", "delay"))
-    assert given_schema(None, None, table, "carrier", "at") == FLIGHTS
-    odd = given_schema("`a,b` int, `c``d` int", None, None, "`a,b`,`c``d`", None)
+    ddl = "carrier string NOT NULL, delay int, at timestamp"
+    assert ColumnOptions(ddl, key_columns="carrier", timestamp_column="at").schema() == FLIGHTS
+    assert ColumnOptions(file=said).schema() == FLIGHTS
+    both = replace(FLIGHTS, key_columns=("carrier", "delay"))
+    assert ColumnOptions(file=said, key_columns="carrier, delay").schema() == both
+    assert ColumnOptions(like=table, key_columns="carrier", timestamp_column="at").schema() == FLIGHTS
+    odd = ColumnOptions("`a,b` int, `c``d` int", key_columns="`a,b`,`c``d`").schema()
     assert odd is not None
     assert odd.key_columns == ("a,b", "c`d")
-    assert given_schema(None, None, None, None, None) is None
+    assert ColumnOptions().schema() is None
 
 
 @pytest.mark.parametrize(
