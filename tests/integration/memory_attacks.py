@@ -31,7 +31,6 @@ from tests.streams_by_hand import Place, StreamEnded, call_of, hello_frame
 MIB = 1 << 20
 LARGE_TOPIC = "attacked"
 _PRODUCE_PATH = b"/minilog.v1.DataService/Produce"
-_ANYTHING = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 # One process serializes protobuf messages of such a size so fast. All at one moment, 1.4 GiB that gRPC copies here take
 # the machine from everybody, brokers and the well-behaved client alike: what is attacked is to be the broker.
 _PACE_S_PER_MIB = 0.0025

@@ -65,12 +65,6 @@ def test_a_compacted_topic_shows_its_settings_and_takes_no_record_without_a_key(
     assert stored(settings, "accounts", 2) == [(b"a", b"1"), (b"a", b"3")]
 
 
-def in_one_transaction(producer: Producer, *records: tuple[bytes, bytes | None]) -> None:
-    with producer.transaction():
-        for sent in [producer.send("balances", value, key=key) for value, key in records]:
-            sent.result(timeout=20)
-
-
 def test_the_settings_of_the_cleaner_change_while_brokers_run(cluster: Cluster) -> None:
     done(cluster, "broker", "alter", "--all", "-c", "log.cleaner.enable=false", "-c", "log.cleaner.backoff.ms=7")
     shown = done(cluster, "config", "print", "broker", "--id", "1")

@@ -30,7 +30,6 @@ from tests.rules import proves
 pytestmark = proves("CON.1", "CON.3", "CON.6", "CON.7")
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e\"'&"
-ENDS_MARKUP = '"></pre><img src=x onerror=alert(1)>'
 INLINE = re.compile(r"<script(?![^>]*\bsrc=\"/static/)|<style|<[a-z][^>]*\s(?:style|on[a-z]+)=|<[^>]*javascript:")
 LARGE_BYTES = 60 * 1024 * 1024
 PAGES = ("/", "/brokers", "/topics", "/groups", "/queues", "/transactions", "/users", "/quotas")

@@ -94,6 +94,7 @@ def test_producing_waits_for_space_and_the_broker_lives(disk: pathlib.Path) -> N
         assert "Traceback" not in cluster.log_text(2)
 
 
+@pytest.mark.long
 @pytest.mark.dear("it waits until a bad or full disk is noticed")
 def test_leadership_leaves_a_full_disk_and_it_joins_again_when_there_is_space(disk: pathlib.Path) -> None:
     with running_cluster(disk.parent, brokers=2) as cluster:

@@ -267,19 +267,6 @@ class TestBroker:
             assert len(issuer.asked) <= 3 + (time.monotonic() - began_s) / 2.0
             login(cluster, tmp_path, token(OLD, "old"))
 
-    def test_a_broker_that_is_told_two_places_of_keys_does_not_start(
-        self, issuer: Issuer, tmp_path: pathlib.Path
-    ) -> None:
-        both = {**settings(issuer), "sasl.oauthbearer.jwks.file": str(tmp_path / "keys.json")}
-        cluster = SecuredCluster(tmp_path / "cluster", 1, both)
-        try:
-            cluster.start()
-            assert cluster.processes[1].wait(WITHIN_S) == 2
-        finally:
-            cluster.end()
-        assert "are both given: keep one of them" in cluster.log_text(1)
-        assert not issuer.asked
-
 
 def scraped(port: int) -> dict[str, str]:
     """What the broker's metrics say of its keys."""

@@ -31,8 +31,7 @@ def check(outcome: KillRunOutcome, *, errors_allowed: bool = False) -> None:
     ("mode", "times"),
     [
         ("leader", 2),
-        ("all", 1),
-        *(pytest.param(mode, 1, marks=pytest.mark.long) for mode in ("controller", "both", "rolling")),
+        *(pytest.param(mode, 1, marks=pytest.mark.long) for mode in ("all", "controller", "both", "rolling")),
     ],
 )
 def test_acknowledged_records_survive_kills_and_clean_stops(mode: str, times: int, tmp_path: pathlib.Path) -> None:

@@ -17,16 +17,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 from pyspark.sql.types import StructType
 
-from minilog import Consumer, NewTopic, Producer, QueueConsumer, Record, TopicPartition, schema_from_ddl
-from minilog.errors import InvalidConfig, LevelNotReached, UnsupportedVersion
-from minilog.producer.typed_rows import DELETIONS_LEVEL
-from minilog_broker.levels import QUEUES_LEVEL
+from minilog import NewTopic, Producer, schema_from_ddl
+from minilog.errors import LevelNotReached, UnsupportedVersion
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.files import OsFileSystem
 from pyspark_minilog.options.table import parse_sink_options
@@ -44,7 +42,6 @@ from tests.integration.levels.wheels import (
     later_version,
     this_version,
 )
-from tests.integration.moving import wait_until
 from tests.integration.rounds import TOPIC, RoundScene, admin_of
 from tests.pool import THREE, shared_cluster
 from tests.rules import proves
@@ -55,17 +52,6 @@ WITHIN_S = 15.0
 PARTITIONS = 3
 NEW_TOPIC, NEW_COUNT = "of-later-level", 50
 ENDS_WITHIN_S = 30.0
-COMPACTED = NewTopic(
-    "keyed",
-    num_partitions=1,
-    replication_factor=len(BROKERS),
-    configs={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.ms": "100"},
-)
-ACCOUNTS = NewTopic(
-    "accounts", replication_factor=len(BROKERS), schema=schema_from_ddl("id int NOT NULL, balance int", ["id"])
-)
-JOBS, DEAD_JOBS = (NewTopic(name, replication_factor=len(BROKERS)) for name in ("jobs", "dead-jobs"))
-JOB_COUNT = 500
 # What a start writes before it looks at anything, and what says nothing of the cluster.
 WRITTEN_BY_ANY_START = ("lock", "broker.pid")
 
@@ -275,131 +261,6 @@ def test_a_broker_goes_forth_and_back_by_kills(versions: Versions, tmp_path: pat
             world.scene.admin.create_topics([NewTopic(f"by-{wheel.version}", replication_factor=len(BROKERS))])
         assert described(world)[0] == HIGHEST_LEVEL
         world.judge("one broker, forth and back")
-
-
-@pytest.mark.long
-def test_compaction_waits_for_the_upgrade_under_load(versions: Versions, tmp_path: pathlib.Path) -> None:
-    """Brokers of the level before compaction go forth and back by kills, forth again, and the cluster is upgraded. Only
-    then there are compacted topics and deletions, and the version before refuses to start."""
-    before = _level_before(tmp_path / "before", DELETIONS_LEVEL)
-    with rolling(tmp_path / "cluster", before) as world:
-        for _ in _forth_and_back(world, versions.old, before, DELETIONS_LEVEL - 1):
-            with pytest.raises((LevelNotReached, InvalidConfig), match=r"cluster upgrade|cleanup.policy"):
-                world.scene.admin.create_topics([COMPACTED])
-        world.scene.admin.create_topics([ACCOUNTS])
-        with (
-            Producer(world.cluster.client) as producer,
-            pytest.raises(LevelNotReached, match=f"deletions of rows came with level {DELETIONS_LEVEL}"),
-        ):
-            producer.delete(ACCOUNTS.name, {"id": 5}).result(timeout=WITHIN_S)
-        assert world.scene.admin.upgrade_level() == (DELETIONS_LEVEL - 1, HIGHEST_LEVEL)
-        world.scene.admin.create_topics([COMPACTED])
-        with Producer(world.cluster.client) as producer:
-            producer.send(ACCOUNTS.name, {"id": 5, "balance": 1}).result(timeout=WITHIN_S)
-            producer.delete(ACCOUNTS.name, {"id": 5}).result(timeout=WITHIN_S)
-        newest = _compacted(world)
-        _never_back(world, before, versions.old)
-        assert {record.key: record.value for record in _records(world)} == newest
-        world.judge("compaction, forth, back, forth and upgraded")
-
-
-@pytest.mark.long
-def test_queues_wait_for_the_upgrade_under_load(versions: Versions, tmp_path: pathlib.Path) -> None:
-    """The same of queues: until the upgrade nobody leases, and there is no topic of queues. After it all is leased,
-    settled, and carried to the dead-letter topic."""
-    before = _level_before(tmp_path / "before", QUEUES_LEVEL)
-    with rolling(tmp_path / "cluster", before) as world:
-        world.scene.admin.create_topics([JOBS, DEAD_JOBS])
-        config = {**world.cluster.client, "queue": "jobs"}
-        for is_new in _forth_and_back(world, versions.old, before, QUEUES_LEVEL - 1):
-            if not is_new:
-                continue  # brokers of the version before know no such call
-            with QueueConsumer(config) as consumer:
-                consumer.subscribe([JOBS.name])
-                with pytest.raises(LevelNotReached, match=f"no queues yet: they came with level {QUEUES_LEVEL}"):
-                    _poll_until_it_raises(consumer)
-        assert world.scene.admin.upgrade_level() == (QUEUES_LEVEL - 1, HIGHEST_LEVEL)
-        _settle_all(world.cluster, config)
-        _never_back(world, before, versions.old)
-        (position,) = world.scene.admin.describe_queue("jobs").partitions
-        assert (position.settled_to, position.ranges) == (JOB_COUNT, [])
-        world.judge("queues, forth, back, forth and upgraded")
-
-
-def _forth_and_back(world: Rolling, new: Wheel, before: Wheel, level: int) -> Iterator[bool]:
-    """All brokers become the new version, the one before, and the new one again, most of them by kills. Yields
-    whether they are of the new one, each time. The level stays."""
-    for wheel in (new, before, new):
-        for broker_id in BROKERS:
-            world.becomes(broker_id, wheel, killed=broker_id != 2)
-        assert described(world)[0] == level
-        yield wheel is new
-
-
-def _never_back(world: Rolling, before: Wheel, new: Wheel) -> None:
-    """After the upgrade a broker of the version before refuses to start. It goes on as the new one."""
-    world.cluster.stop(3)
-    world.cluster.environments[3] = before.environment
-    assert f"is at level {HIGHEST_LEVEL}: it was written by a later version" in refused_start(world.cluster, 3)
-    world.becomes_again(3, new)
-
-
-def _poll_until_it_raises(consumer: QueueConsumer) -> None:
-    deadline_s = time.monotonic() + WITHIN_S
-    while time.monotonic() < deadline_s:
-        consumer.poll(timeout=0.2)
-
-
-def _settle_all(cluster: Cluster, config: Mapping[str, str]) -> None:
-    """A worker accepts all jobs but one, which it rejects. That one is in the dead-letter topic then."""
-    with Producer(cluster.client) as producer, admin_of(cluster) as admin:
-        producer.send_many(JOBS.name, [b"%d" % number for number in range(JOB_COUNT)]).result(timeout=WITHIN_S)
-        admin.alter_queue("jobs", set={"errors.deadletterqueue.topic.name": DEAD_JOBS.name})
-        with QueueConsumer(config) as consumer:
-            consumer.subscribe([JOBS.name])
-            deadline_s = time.monotonic() + WITHIN_S
-            while sum(position.settled_to for position in admin.describe_queue("jobs").partitions) < JOB_COUNT:
-                assert time.monotonic() < deadline_s, admin.describe_queue("jobs")
-                for message in consumer.poll(timeout=0.2):
-                    message.reject("no job") if message.value == b"7" else message.accept()
-    with Consumer({**cluster.client, "isolation.level": "read_committed"}) as letters:
-        letters.assign([TopicPartition(DEAD_JOBS.name, 0, 0)])
-        (letter,) = letters.poll(timeout=WITHIN_S)
-    assert dict(letter.headers)["_dlq.errors.message"] == b"no job"
-
-
-def _level_before(into: pathlib.Path, level: int) -> Wheel:
-    """The wheel in the folder EARLIER_WHEEL_OF_TESTS, if there is one; else this tree without that level and more."""
-    if folder := os.environ.get("EARLIER_WHEEL_OF_TESTS"):
-        return Wheel("earlier", pathlib.Path(folder))
-    return earlier_version(into, level - 1)
-
-
-def _compacted(world: Rolling) -> dict[bytes, bytes]:
-    """The newest values of a topic whose copies are all cleaned."""
-    newest: dict[bytes, bytes] = {}
-    with Producer(world.cluster.client) as producer:
-        for number in range(3_000):
-            key, value = b"%d" % (number % 30), b"%d" % number
-            producer.send(COMPACTED.name, value, key=key)
-            newest[key] = value
-        producer.flush()
-        time.sleep(0.3)  # segment.ms: the next record closes the segment
-        for key, value in newest.items():
-            producer.send(COMPACTED.name, value, key=key).result(timeout=WITHIN_S)
-    wait_until(lambda: len(_records(world)) <= 2 * len(newest), 2 * ENDS_WITHIN_S)  # log.cleaner.backoff.ms is 15 s
-    return newest
-
-
-def _records(world: Rolling) -> list[Record]:
-    """All records of the compacted topic."""
-    with Consumer({**world.cluster.client, "auto.offset.reset": "earliest"}) as consumer:
-        consumer.assign([TopicPartition(COMPACTED.name, 0, 0)])
-        (end,) = consumer.end_offsets([TopicPartition(COMPACTED.name, 0)]).values()
-        records: list[Record] = []
-        while not records or records[-1].offset < end - 1:
-            records += consumer.poll(timeout=1.0)
-    return records
 
 
 def test_a_cluster_of_one_version_says_its_level(cluster: Cluster) -> None:

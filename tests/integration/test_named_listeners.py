@@ -244,6 +244,7 @@ def test_a_broker_without_the_listener_is_named_and_waited_for(tmp_path: pathlib
             assert [record.value for record in consumer.poll(10.0)] == [b"late"]
 
 
+@pytest.mark.long
 @pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_listeners_have_certificates_and_ways_to_log_in_of_their_own(tmp_path: pathlib.Path) -> None:
     """One with passwords, one with certificates, and what brokers are shown elsewhere: of one broker, with one user."""

@@ -194,11 +194,7 @@ def served_certificate(cluster: SecuredCluster) -> str:
 
 
 class TestClientsThatAreRefused:
-    def test_a_wrong_password(self, cluster: SecuredCluster) -> None:
-        with Admin({**cluster.client, "sasl.password": "guessed"}) as admin, pytest.raises(AuthenticationFailed):
-            admin.describe_cluster()
-
-    def test_an_unknown_user_is_told_the_same(self, cluster: SecuredCluster) -> None:
+    def test_an_unknown_user_and_a_wrong_password_are_told_the_same(self, cluster: SecuredCluster) -> None:
         told = []
         for settings in ({"sasl.username": "nobody"}, {"sasl.password": "guessed"}):
             with Admin({**cluster.client, **settings}) as admin, pytest.raises(AuthenticationFailed) as caught:
@@ -206,19 +202,19 @@ class TestClientsThatAreRefused:
             told.append(str(caught.value))
         assert told[0] == told[1]
 
-    def test_in_the_clear(self, cluster: SecuredCluster) -> None:
-        settings = {"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 2000}
+    def test_a_client_in_the_clear_has_no_broker(self, cluster: SecuredCluster) -> None:
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 1000}
         with Admin(settings) as admin, pytest.raises(BrokerNotAvailable):
             admin.describe_cluster()
 
-    def test_a_broker_that_is_not_believed(self, cluster: SecuredCluster) -> None:
+    def test_a_broker_of_another_authority_is_not_believed(self, cluster: SecuredCluster) -> None:
         settings = {**cluster.client, "ssl.truststore.location": str(cluster.folder / "brokers.pem")}
         with Admin(settings) as admin, pytest.raises(AuthenticationFailed, match=r"ssl\.truststore\.location"):
             admin.describe_cluster()
 
     @pytest.mark.dear("it waits for a time-out of the product")
     def test_a_name_that_the_certificate_does_not_have(self, cluster: SecuredCluster) -> None:
-        settings = {**cluster.client, "bootstrap.servers": f"127.0.0.2:{cluster.ports[1]}", "request.timeout.ms": 3000}
+        settings = {**cluster.client, "bootstrap.servers": f"127.0.0.2:{cluster.ports[1]}", "request.timeout.ms": 1000}
         with Admin(settings) as admin, pytest.raises((AuthenticationFailed, BrokerNotAvailable)):
             admin.describe_cluster()
 

@@ -83,7 +83,8 @@ def test_a_leader_under_another_default_asks_for_what_the_topic_was_made_with(tm
 
 
 @pytest.mark.dear("it starts brokers again, or a cluster of its own")
-@pytest.mark.parametrize("least", [pytest.param("1", marks=pytest.mark.long), "2"])
+@pytest.mark.long
+@pytest.mark.parametrize("least", ["1", "2"])
 def test_min_is_altered_while_one_replica_is_away_and_writing_goes_on(tmp_path: pathlib.Path, least: str) -> None:
     with running_cluster(tmp_path, voters=1) as cluster:
         with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:

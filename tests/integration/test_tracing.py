@@ -199,6 +199,7 @@ def test_brokers_with_tracing_off_tell_nothing(
         cluster.end()
 
 
+@pytest.mark.long
 @pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_broker_whose_collector_is_down_serves_as_before(tmp_path: pathlib.Path, own: InMemorySpanExporter) -> None:
     (port,) = free_ports(1)

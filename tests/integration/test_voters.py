@@ -88,6 +88,7 @@ def test_a_voter_that_moved_is_named_by_health_and_found_once_its_address_is_rec
             wait_in_sync(cluster, "kept")
 
 
+@pytest.mark.long
 def test_a_voter_that_moved_while_it_led_and_is_an_epoch_ahead_is_not_locked_out(tmp_path: pathlib.Path) -> None:
     """It was killed when it had stood for election alone. Nobody reaches it to hear of that epoch."""
     with running_cluster(tmp_path, voters=3) as cluster:
