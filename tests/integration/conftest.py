@@ -1,4 +1,4 @@
-"""What files of tests against real brokers share: the pool of clusters (tests/pool.py)."""
+"""What files of tests against real brokers share: a pool of clusters (tests/pool.py), and an admin of their cluster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from minilog import Admin
+from tests.cluster import Cluster
 from tests.pool import ClusterPool
 
 
@@ -14,3 +16,9 @@ from tests.pool import ClusterPool
 def cluster_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterPool]:
     with contextlib.closing(ClusterPool(lambda: tmp_path_factory.mktemp("pool"))) as pool:
         yield pool
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    with Admin(cluster.client) as admin:
+        yield admin

@@ -222,8 +222,9 @@ def test_a_batch_under_a_producer_id_that_was_not_given_to_its_writer_is_refused
         assert isinstance(stream.send(target.batch_of(own.producer_id + 1), proof=proof), UnknownProducerId)
 
 
+@pytest.mark.dear("it waits for a time-out of the product")
 def test_a_client_is_told_of_an_unknown_topic_and_partition(cluster: Cluster) -> None:
-    servers = {"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 1000, "max.block.ms": 1000}
+    servers = {"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 3000, "max.block.ms": 3000}
     with Producer({**servers, "delivery.timeout.ms": 1000}) as producer:
         with pytest.raises(MinilogError, match="nowhere"):
             producer.send("nowhere", value=b"").result(timeout=ANSWER_WITHIN_S)

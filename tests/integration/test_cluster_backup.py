@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
 
 import pytest
 
@@ -15,23 +14,13 @@ from minilog.typed.schema.fields import Primitive
 from minilog.types import SchemaStep, TopicAlteration
 from minilog_tools.cli.backup_file import Metadata
 from minilog_tools.cli.cluster_backup import collect
-from tests import programs
 from tests.cluster import Cluster, running_cluster
+from tests.integration.commands import done, minilog
 from tests.pool import THREE, shared_cluster
 
 RULE = AccessRule("User:alice", "*", Operation.READ, ResourceKind.TOPIC, "plain", Pattern.LITERAL, Permission.ALLOW)
 
 cluster = shared_cluster(THREE)
-
-
-def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return programs.run(*arguments, environment={"MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers})
-
-
-def done(cluster: Cluster, *arguments: str) -> str:
-    result = minilog(cluster, *arguments)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 def metadata_of(cluster: Cluster) -> Metadata:

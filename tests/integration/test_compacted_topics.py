@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from minilog import Admin, Consumer, Producer
 from minilog.errors import InvalidRecord
-from tests import programs
 from tests.cluster import Cluster
+from tests.integration.commands import done, minilog
 from tests.pool import THREE, shared_cluster
 from tests.rules import proves
 
@@ -22,18 +20,6 @@ cluster = shared_cluster(THREE)
 @pytest.fixture
 def settings(cluster: Cluster) -> dict[str, object]:
     return {"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}
-
-
-def minilog(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    ended = programs.run(*arguments, stdin=stdin, environment={"MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers})
-    assert "Traceback" not in ended.stderr
-    return ended
-
-
-def done(cluster: Cluster, *arguments: str, stdin: str = "") -> str:
-    ended = minilog(cluster, *arguments, stdin=stdin)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
 
 
 def stored(settings: dict[str, object], topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:

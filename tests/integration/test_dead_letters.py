@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -24,12 +23,6 @@ _numbers = itertools.count()
 
 
 cluster = shared_cluster(THREE)
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Iterator[Admin]:
-    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as client:
-        yield client
 
 
 @pytest.fixture

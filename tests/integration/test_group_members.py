@@ -349,7 +349,7 @@ def _session_ends_while_decoding(cluster: Cluster, monkeypatch: pytest.MonkeyPat
 def test_a_poll_hands_out_nothing_when_the_session_ends_while_it_decodes(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    consumers = _session_ends_while_decoding(cluster, monkeypatch, "minilog.sync.consumer.decode_all")
+    consumers = _session_ends_while_decoding(cluster, monkeypatch, "minilog.sync.base.consumer.decode_all")
     offsets: list[tuple[int, int]] = []
     losses: list[int] = []  # how many records the program had at each
     with member(cluster, f"slow-{form}") as consumer:

@@ -13,6 +13,7 @@ from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog_broker.coordinators.places import SLACK_RECORDS
 from tests import programs
 from tests.cluster import Cluster
+from tests.integration.commands import done
 from tests.pool import MORTAL, shared_cluster
 from tests.rules import proves
 
@@ -158,23 +159,17 @@ def test_an_admin_sees_how_far_a_group_is_behind_and_moves_it(cluster: Cluster) 
         assert consumer.committed([P0]) == {P0: None}
 
 
-def minilog(cluster: Cluster, *arguments: str) -> str:
-    ended = programs.run(*arguments, "-b", cluster.bootstrap_servers)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
 def test_the_command_line_commits_what_it_printed(cluster: Cluster) -> None:
     consume = ("consume", TOPIC, "-p", "0", "-g", "printed", "--exit-at-end")
-    assert minilog(cluster, *consume, "-n", "3").split() == ["0", "2", "4"]
-    assert minilog(cluster, *consume).split() == ["6", "8", "10", "12", "14", "16", "18"]
-    assert minilog(cluster, *consume).split() == []
-    [offset] = json.loads(minilog(cluster, "group", "describe", "printed", "--json"))["offsets"]
+    assert done(cluster, *consume, "-n", "3").split() == ["0", "2", "4"]
+    assert done(cluster, *consume).split() == ["6", "8", "10", "12", "14", "16", "18"]
+    assert done(cluster, *consume).split() == []
+    [offset] = json.loads(done(cluster, "group", "describe", "printed", "--json"))["offsets"]
     assert (offset["topic"], offset["partition"], offset["offset"], offset["lag_records"]) == (TOPIC, 0, 10, 0)
-    listed = json.loads(minilog(cluster, "group", "list", "--json"))
+    listed = json.loads(done(cluster, "group", "list", "--json"))
     assert {"group_id": "printed", "partitions": 1, "members": 0} in listed
-    moved = json.loads(minilog(cluster, "group", "seek", "printed", "-o", "-2", "--json"))
+    moved = json.loads(done(cluster, "group", "seek", "printed", "-o", "-2", "--json"))
     assert moved == [{"topic": TOPIC, "partition": 0, "offset": 8}]
-    assert minilog(cluster, *consume).split() == ["16", "18"]
-    assert "printed" in minilog(cluster, "group", "describe", "printed")
-    assert "deleted" in minilog(cluster, "group", "delete", "printed")
+    assert done(cluster, *consume).split() == ["16", "18"]
+    assert "printed" in done(cluster, "group", "describe", "printed")
+    assert "deleted" in done(cluster, "group", "delete", "printed")

@@ -22,6 +22,7 @@ from minilog_broker.security.https_url import HttpsUrl
 from minilog_broker.server.access import https_fetch
 from minilog_broker.server.access.https_fetch import MAX_DOCUMENT_BYTES, FetchFailed, fetch
 from tests.cluster import free_ports, running_program
+from tests.integration.moving import wait_until
 from tests.issuer import AUDIENCE, HOST, NAME, Answer, Handler, Issuer, document, jwks, raw, running_issuer, token
 from tests.secured import SecuredCluster, running_secured_cluster
 
@@ -156,13 +157,6 @@ def waited_s(work: Callable[[], object]) -> float:
     with pytest.raises(FetchFailed, match="no whole answer in 1 s"):
         work()
     return time.monotonic() - began_s
-
-
-def wait_until(holds: Callable[[], bool], within_s: float = WITHIN_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)
 
 
 def settings(issuer: Issuer, **more: str) -> dict[str, str]:

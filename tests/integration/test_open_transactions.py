@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.transactions.messages import Attempt
 from tests.cluster import Cluster, running_cluster
+from tests.integration.moving import wait_until
 from tests.rules import proves
 
 pytestmark = proves("TX.18")
@@ -25,12 +26,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder: pathlib.Path = tmp_path_factory.mktemp("brokers")
     with running_cluster(folder, brokers=4, voters=3, settings={"flush.policy": "os"}) as running:
         yield running
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Iterator[Admin]:
-    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as client:
-        yield client
 
 
 @pytest.fixture
@@ -58,13 +53,6 @@ def visible(cluster: Cluster, topic: str, isolation: str = "read_committed") -> 
             assert time.monotonic() < deadline_s
             found += [record.value for record in consumer.poll(timeout=0.5)]
     return sorted(found, key=lambda value: value or b"")
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.2)
 
 
 def send(producer: Producer, topic: str, *values: bytes) -> None:

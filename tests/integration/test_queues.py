@@ -11,7 +11,7 @@ import pathlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ from minilog.errors import (
 from minilog.queues.message import Message
 from tests import programs
 from tests.cluster import Cluster
+from tests.integration.moving import wait_until
 from tests.pool import MORTAL, shared_cluster
 
 WITHIN_S = 30.0
@@ -37,12 +38,6 @@ _numbers = itertools.count()
 
 
 cluster = shared_cluster(MORTAL)
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Iterator[Admin]:
-    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as client:
-        yield client
 
 
 @pytest.fixture
@@ -83,13 +78,6 @@ def messages(consumer: QueueConsumer, count: int, within_s: float = WITHIN_S) ->
 
 def values(came: Sequence[Message]) -> list[int]:
     return sorted(int(message.value or b"") for message in came)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
 
 
 def unsettled(admin: Admin, queue: str) -> int:

@@ -8,7 +8,6 @@ import pathlib
 import pty
 import subprocess
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from minilog.security.scram import ScramCredential, ScramMechanism
 from minilog.security.secret import Secret
 from tests import programs
 from tests.cluster import Cluster, running_cluster
+from tests.integration.commands import minilog
 from tests.integration.rounds import admin_of
 from tests.pool import THREE, shared_cluster
 from tests.rules import proves
@@ -45,19 +45,6 @@ pytestmark = [pytest.mark.timeout(180), proves("MD.26")]
 
 
 cluster = shared_cluster(THREE)
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Iterator[Admin]:
-    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        yield admin
-
-
-def minilog(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {"MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
-    ended = programs.run(*arguments, stdin=stdin, environment=environment)
-    assert "Traceback" not in ended.stderr
-    return ended
 
 
 def told(cluster: Cluster, *arguments: str, stdin: str = "") -> Any:

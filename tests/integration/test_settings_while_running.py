@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,8 +12,8 @@ import pytest
 
 from minilog import Admin, NewTopic, Producer
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
-from tests import programs
 from tests.cluster import HOST, Cluster, running_cluster
+from tests.integration.commands import done, minilog
 from tests.rules import proves
 
 pytestmark = proves("MD.27")
@@ -28,16 +27,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     arguments = {2: ("--set", f"{LAG}=7000")}
     with running_cluster(tmp_path_factory.mktemp("running"), arguments=arguments) as cluster:
         yield cluster
-
-
-def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return programs.run(*arguments, environment={"MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers})
-
-
-def done(cluster: Cluster, *arguments: str) -> str:
-    result = minilog(cluster, *arguments)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 def running(cluster: Cluster, broker_id: int, name: str) -> tuple[str, str]:

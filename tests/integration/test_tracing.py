@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -27,6 +27,7 @@ from minilog.admin.security import UserUpsertion
 from minilog.tracing import trace_with
 from tests import programs
 from tests.cluster import HOST, Cluster, free_ports
+from tests.integration.moving import wait_until
 from tests.pool import THREE, shared_cluster
 from tests.secured import SecuredCluster
 
@@ -108,13 +109,6 @@ def taken(spans: list[ReadableSpan]) -> list[ReadableSpan]:
 
 def told_ids(spans: list[trace_pb2.Span]) -> set[bytes]:
     return {each.trace_id for each in spans}
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.05)
 
 
 def write_and_read(settings: dict[str, Any], replicas: int = 3) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -24,12 +23,6 @@ class _OnPurposeError(Exception):
 
 
 cluster = shared_cluster(THREE)
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Iterator[Admin]:
-    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as client:
-        yield client
 
 
 @pytest.fixture

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.errors import InvalidTopic, OffsetOutOfRange, UnknownTopicOrPartition
-from tests import programs
 from tests.cluster import Cluster, running_cluster
+from tests.integration.commands import minilog
 from tests.integration.moving import admin as admin_of
 from tests.integration.moving import leaders, wait_in_sync, wait_until
 from tests.pool import MORTAL, shared_cluster
@@ -22,12 +20,6 @@ RECORDS = 100
 
 
 cluster = shared_cluster(MORTAL)
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Iterator[Admin]:
-    with admin_of(cluster) as admin:
-        yield admin
 
 
 def filled(cluster: Cluster, admin: Admin, topic: str, partitions: int = 1) -> list[TopicPartition]:
@@ -46,10 +38,6 @@ def starts(admin: Admin, partitions: list[TopicPartition]) -> list[int | None]:
 
 def led_by_another(cluster: Cluster, topic: str, gone: int) -> bool:
     return leaders(cluster, topic)[0] not in (None, gone)
-
-
-def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return programs.run(*arguments, "-b", cluster.bootstrap_servers)
 
 
 def test_trimmed_is_trimmed_when_the_leader_is_killed_at_once(cluster: Cluster, admin: Admin) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +11,8 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 
-from tests import programs
 from tests.cluster import Cluster
+from tests.integration.commands import minilog
 from tests.pool import THREE, shared_cluster
 
 DDL = "carrier string NOT NULL, delay int, at timestamp, raw binary"
@@ -26,13 +25,6 @@ ROWS: list[dict[str, Any]] = [
 
 
 cluster = shared_cluster(THREE)
-
-
-def minilog(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {"MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
-    ended = programs.run(*arguments, stdin=stdin, environment=environment)
-    assert "Traceback" not in ended.stderr
-    return ended
 
 
 def made(cluster: Cluster, name: str, *more: str) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import datetime
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -21,7 +20,6 @@ from minilog.errors import InvalidArgument, InvalidRecord
 from minilog.polars import scan_minilog
 from minilog.types import RowDeletion
 from tests.cluster import Cluster
-from tests.integration.rounds import admin_of
 from tests.pool import THREE, shared_cluster
 
 ACCOUNTS = schema_from_ddl("id int NOT NULL, name string NOT NULL, balance long, at timestamp NOT NULL", ["id"], "at")
@@ -29,12 +27,6 @@ NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
 
 cluster = shared_cluster(THREE)
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Iterator[Admin]:
-    with admin_of(cluster) as admin:
-        yield admin
 
 
 def made(admin: Admin, name: str, **options: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -26,12 +25,6 @@ NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
 cluster = shared_cluster(THREE)
 mortal = shared_cluster(MORTAL)
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Iterator[Admin]:
-    with admin_of(cluster) as admin:
-        yield admin
 
 
 def flights(first: int, count: int) -> pa.Table:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -17,8 +15,8 @@ from minilog.errors import InvalidSchema, UnknownTopicOrPartition
 from minilog.typed.schema.evolution import add_column, drop_column, rename_column
 from minilog.typed.schema.fields import Field, Primitive
 from minilog.typed.schema.topic_schema import TopicSchema
-from tests import programs
 from tests.cluster import HOST, Cluster
+from tests.integration.commands import minilog
 from tests.integration.moving import wait_until
 from tests.integration.rounds import admin_of
 from tests.pool import MORTAL, THREE, shared_cluster
@@ -32,18 +30,6 @@ GATE = Field("gate", Primitive("string"))
 
 cluster = shared_cluster(THREE)
 mortal = shared_cluster(MORTAL)
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Iterator[Admin]:
-    with admin_of(cluster) as admin:
-        yield admin
-
-
-def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    ended = programs.run(*arguments, "-b", cluster.bootstrap_servers)
-    assert "Traceback" not in ended.stderr
-    return ended
 
 
 def told_by_each(cluster: Cluster, name: str, after: Admin) -> list[list[TopicSchema]]:

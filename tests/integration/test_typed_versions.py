@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,6 @@ from minilog.errors import InvalidRecord, NarrowSchemaVersion
 from minilog.typed.schema.evolution import add_column, rename_column, widen_column
 from minilog.typed.schema.fields import Field, Primitive
 from tests.cluster import Cluster
-from tests.integration.rounds import admin_of
 from tests.pool import THREE, shared_cluster
 from tests.rules import proves
 
@@ -22,12 +21,6 @@ FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int", ["carrier"])
 
 
 cluster = shared_cluster(THREE)
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Iterator[Admin]:
-    with admin_of(cluster) as admin:
-        yield admin
 
 
 def made(admin: Admin, name: str) -> TopicSchema:
