@@ -19,6 +19,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GENERATED = "client/minilog/v1/"
 LONGEST_FILE_LINES = 600  # 400 is the guide: a file is split where its idea splits, not where it reaches a number
 LONGEST_FUNCTION_LINES = 70
+PRODUCT = ("client/", "broker/", "operator_tools/", "spark_connector/")
+MIRRORS = "client/minilog/sync"  # the blocking classes are made from those of minilog.aio, and have their names
 # In pieces, so that this file does not name what it forbids.
 FORBIDDEN_TEXT = re.compile(
     "|".join(
@@ -79,6 +81,15 @@ def test_functions_stay_short() -> None:
                 if lines > LONGEST_FUNCTION_LINES:
                     too_long.append(f"{named(file)}:{node.lineno}: {node.name} has {lines} lines")
     assert not too_long
+
+
+def test_each_public_class_of_the_product_has_a_name_of_its_own() -> None:
+    homes: dict[str, list[str]] = {}
+    for file in sources():
+        if named(file).startswith(PRODUCT) and named(file.parent) != MIRRORS:
+            for name in re.findall(r"^class ([A-Za-z]\w*)", file.read_text(), re.MULTILINE):
+                homes.setdefault(name, []).append(named(file))
+    assert not {name: files for name, files in homes.items() if len(files) > 1}
 
 
 def test_nothing_unpickles() -> None:

@@ -42,7 +42,7 @@ from minilog_broker.coordinators.coordinator_effects import (
     Moment,
 )
 from minilog_broker.coordinators.group_commit import GroupCommit, OwnLog
-from minilog_broker.coordinators.table import Change, Codec, Key, LogRecord, Table, Value
+from minilog_broker.coordinators.table import Change, Codec, CommittedTable, Key, LogRecord, Value
 
 Response = TypeVar("Response", bound=Message)
 
@@ -76,7 +76,7 @@ class Coordinator(Generic[Key, Value]):
     def __init__(self, name: str, codec: Codec[Key, Value], log: OwnLog) -> None:
         self._name = name
         self._log = GroupCommit(log)
-        self._table: Table[Key, Value] = Table(codec, self._log.write)
+        self._table: CommittedTable[Key, Value] = CommittedTable(codec, self._log.write)
         self._effects: list[CoordinatorEffect] = []
         self._state = CoordinatorState.IDLE
         self._leader_epoch = -1

@@ -64,7 +64,7 @@ class _Written(NamedTuple, Generic[Key, Value]):
         return self.base_offset + len(self.changes) + len(self.carried)
 
 
-class Table(Generic[Key, Value]):
+class CommittedTable(Generic[Key, Value]):
     """The committed value of each key, and the changes in flight.
 
     `append` gives one decision its place and returns the end behind it. Where it raises, the decision has none.

@@ -21,7 +21,7 @@ from minilog_tools.cli.row_sources import (
     UNFIT,
     BadRows,
     Part,
-    Source,
+    RowSource,
     as_topic_has_it,
     first_failing,
     loose_type,
@@ -34,7 +34,7 @@ _OBJECTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AS_TEXT = frozenset({"binary", "date", "timestamp", "timestamp_ntz"})
 
 
-def json_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
+def json_rows(source: RowSource, schema: TopicSchema) -> Iterator[Part]:
     """The rows of the lines, batch by batch. A missing column is null. Raises BadRows."""
     form = _JsonForm(schema)
     before = 0
@@ -45,7 +45,7 @@ def json_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
         before += lines
 
 
-def _blocks(source: Source) -> Iterator[bytes]:
+def _blocks(source: RowSource) -> Iterator[bytes]:
     """Blocks of whole lines, of about BLOCK_BYTES each. Raises BadRows for a line of more than MAX_LINE_BYTES."""
     rest: list[bytes] = []
     is_first = True

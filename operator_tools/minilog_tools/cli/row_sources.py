@@ -51,14 +51,14 @@ class Part:
     end: int
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """A file or a pipe with JSON or CSV."""
 
     def read(self, size: int = -1, /) -> bytes:
         """Up to `size` bytes. Empty at the end."""
 
 
-ReadRows = Callable[[Source, TopicSchema], Iterator[Part]]
+ReadRows = Callable[[RowSource, TopicSchema], Iterator[Part]]
 
 
 class Pipe:
@@ -85,7 +85,7 @@ class Counted:
 
     closed = False
 
-    def __init__(self, source: Source, report: Callable[[int], None]) -> None:
+    def __init__(self, source: RowSource, report: Callable[[int], None]) -> None:
         self._source = source
         self._report = report
 

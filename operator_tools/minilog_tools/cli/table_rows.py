@@ -24,7 +24,7 @@ from minilog_tools.cli.row_sources import (
     UNFIT,
     BadRows,
     Part,
-    Source,
+    RowSource,
     as_topic_has_it,
     first_failing,
     hint,
@@ -45,7 +45,7 @@ _COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?(?:CSV conversion 
 _PARSE = re.compile(r"CSV parse error: (?:Row #(\d+): )?(.*)", re.DOTALL)
 
 
-def csv_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
+def csv_rows(source: RowSource, schema: TopicSchema) -> Iterator[Part]:
     """The rows of a CSV file, batch by batch. Row 1 names the columns. An empty field is null, and `""` is an empty
     text. If there is one column, an empty line is a null. Raises BadRows."""
     begun = _Begun(source)
@@ -85,7 +85,7 @@ class _Begun:
 
     closed = False
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RowSource) -> None:
         self._source = source
         self._ahead = b""
         while b"\n" not in self._ahead and len(self._ahead) < _HEADER_BYTES and (chunk := source.read(BLOCK_BYTES)):

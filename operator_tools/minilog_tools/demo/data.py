@@ -41,7 +41,7 @@ WEATHER_SCHEMA = schema_from_ddl(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class YearPart:
     """A span of the year: the weather of its hours and its flights, as rows of their topics."""
 
     weather: pa.RecordBatch
@@ -77,7 +77,7 @@ def closing_events() -> tuple[pa.RecordBatch, pa.RecordBatch]:
     )
 
 
-def parts(flights: pa.Table, weather: pa.Table, count: int) -> Iterator[Part]:
+def parts(flights: pa.Table, weather: pa.Table, count: int) -> Iterator[YearPart]:
     """The year in `count` spans with about equal numbers of flights, in time order. The weather of an hour goes with
     its flights."""
     flight_rows, weather_rows = (table.combine_chunks().to_batches()[0] for table in (flights, weather))
@@ -87,7 +87,7 @@ def parts(flights: pa.Table, weather: pa.Table, count: int) -> Iterator[Part]:
         begin, end = (flights.num_rows * edge // count for edge in (number, number + 1))
         last_part = number == count - 1
         weather_end = len(hours) if last_part else int(hours.searchsorted(times[max(0, end - 1)], side="right"))
-        yield Part(
+        yield YearPart(
             weather=weather_rows.slice(weather_done, max(0, weather_end - weather_done)),
             flights=flight_rows.slice(begin, end - begin),
         )

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from minilog import Producer
 from minilog.types import BatchMetadata
-from minilog_tools.demo.data import Part
+from minilog_tools.demo.data import YearPart
 
 _PARTS_UNDER_WAY = 3
 
@@ -33,7 +33,7 @@ class Publisher:
         self._under_way: collections.deque[tuple[int, _Answer]] = collections.deque()
         self._producer = Producer({"bootstrap.servers": bootstrap_servers})
 
-    def publish(self, part: Part) -> None:
+    def publish(self, part: YearPart) -> None:
         """Send one part. If three are under way, wait first. Raises the failure of an earlier part."""
         while len(self._under_way) >= 2 * _PARTS_UNDER_WAY:
             self._settle()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import NotLeaderOrFollower
-from minilog_broker.coordinators.table import Change, LogRecord, Table
+from minilog_broker.coordinators.table import Change, CommittedTable, LogRecord
 from tests.unit.coordinators.grouping import Grouping
 from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, TransactionCalls
 
@@ -47,9 +47,9 @@ class ListLog:
         self.records += records
         return len(self.records)
 
-    def table(self, end_offset: int) -> Table[Name, int]:
+    def table(self, end_offset: int) -> CommittedTable[Name, int]:
         """What another coordinator makes of it."""
-        table: Table[Name, int] = Table(NameCodec(), self.append)  # type: ignore[arg-type]
+        table: CommittedTable[Name, int] = CommittedTable(NameCodec(), self.append)  # type: ignore[arg-type]
         table.places.slack_records = SLACK
         table.clear(end_offset)
         for offset in range(self.start, end_offset):
@@ -57,7 +57,7 @@ class ListLog:
         return table
 
 
-def trim(table: Table[Name, int], log: ListLog) -> None:
+def trim(table: CommittedTable[Name, int], log: ListLog) -> None:
     """Delete what nobody needs, at once."""
     log.start = max(log.start, table.needed_from())
     table.trimmed(log.start)

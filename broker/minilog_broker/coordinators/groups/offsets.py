@@ -32,13 +32,13 @@ from minilog_broker.coordinators.groups.records import (
     PendingCommit,
 )
 from minilog_broker.coordinators.sequences import check_marker, is_new
-from minilog_broker.coordinators.table import Change, Table
+from minilog_broker.coordinators.table import Change, CommittedTable
 
 MAX_ID_CHARACTERS = 255
 MAX_METADATA_CHARACTERS = 4_096  # Kafka's offset.metadata.max.bytes
 MAX_OFFSETS = MAX_GROUP_OFFSETS
 
-GroupTable = Table[GroupKey, GroupValue]
+GroupTable = CommittedTable[GroupKey, GroupValue]
 KnowsTopic = Callable[[bytes], bool]
 
 

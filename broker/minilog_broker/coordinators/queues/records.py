@@ -25,7 +25,7 @@ from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.pieces import Block, DeathReason, PartitionHead, QueueKey
 from minilog_broker.coordinators.queues.ranges import Kind, Range, RangeState
 from minilog_broker.coordinators.record_kinds import RecordCodec, ValueKind
-from minilog_broker.coordinators.table import Change, Table
+from minilog_broker.coordinators.table import Change, CommittedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class RedrivenTo:
 QueueValue: TypeAlias = Queue | PartitionQueue | PartitionHead | Block | DeathReason | SettlingProducer | RedrivenTo
 """A PartitionQueue is of a decision alone: the table has its pieces."""
 QueueChange: TypeAlias = Change[QueueKey, QueueValue]
-QueueTable: TypeAlias = Table[QueueKey, QueueValue]
+QueueTable: TypeAlias = CommittedTable[QueueKey, QueueValue]
 
 
 def _key_message(key: QueueKey) -> records_pb2.QueueLogKey:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minilog.errors import TransactionalIdNotFound
-from minilog_broker.coordinators.table import Table
+from minilog_broker.coordinators.table import CommittedTable
 from minilog_broker.coordinators.transactions.records import (
     Fate,
     TransactionKey,
@@ -16,7 +16,7 @@ from minilog_broker.coordinators.transactions.records import (
 class TransactionView:
     """Reads only; a rule that changes something gives the changes back to its coordinator."""
 
-    def __init__(self, table: Table[TransactionKey, TransactionValue]) -> None:
+    def __init__(self, table: CommittedTable[TransactionKey, TransactionValue]) -> None:
         self._table = table
 
     def ids(self) -> list[str]:

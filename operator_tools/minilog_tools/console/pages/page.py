@@ -40,7 +40,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece(Generic[Item]):
+class ListPiece(Generic[Item]):
     """One piece of a long list. `number` counts from 1."""
 
     items: Sequence[Item]
@@ -49,16 +49,18 @@ class Piece(Generic[Item]):
     total: int
     query: str
 
-    def of(self, items: Sequence[Other]) -> Piece[Other]:
+    def of(self, items: Sequence[Other]) -> ListPiece[Other]:
         """The same piece, with `items` in the place of its own."""
-        return Piece(items, self.number, self.count, self.total, self.query)
+        return ListPiece(items, self.number, self.count, self.total, self.query)
 
 
-def piece_of(visit: Visit, every: Sequence[Item], name: Callable[[Item], str], size: int = ON_ONE_PAGE) -> Piece[Item]:
+def piece_of(
+    visit: Visit, every: Sequence[Item], name: Callable[[Item], str], size: int = ON_ONE_PAGE
+) -> ListPiece[Item]:
     """One piece, of `size` items, of those whose name has the text of the field `q`. The field `page` is its number."""
     query = visit.field("q")[:MAX_FILTER_CHARACTERS]
     chosen = [item for item in every if query.lower() in name(item).lower()]
     count = max(1, -(-len(chosen) // size))
     page = visit.field("page")
     number = min(count, max(1, int(page))) if page.isascii() and page.isdigit() and len(page) < 10 else 1
-    return Piece(chosen[(number - 1) * size : number * size], number, count, len(chosen), query)
+    return ListPiece(chosen[(number - 1) * size : number * size], number, count, len(chosen), query)
