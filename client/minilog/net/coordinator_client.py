@@ -71,7 +71,7 @@ Method: TypeAlias = Callable[[grpc.aio.Channel], Callable[..., Awaitable[Respons
 """A method of a service's stub: `lambda channel: GroupServiceStub(channel).CommitOffsets`."""
 
 
-class CoordinatorAnswer(NamedTuple, Generic[Response]):
+class CoordinatorResponse(NamedTuple, Generic[Response]):
     """A response without an error. `maybe_done_before`: an earlier attempt of the call got no answer, and may have been
     done. Then a repetition may be refused because it is done."""
 
@@ -169,7 +169,7 @@ class CoordinatorClient:
         timeout_ms: int,
         changes: bool = True,
         waits_ms: int = 0,
-    ) -> CoordinatorAnswer[Response]:
+    ) -> CoordinatorResponse[Response]:
         """The same as `call`, and whether an earlier attempt may have been done."""
         partition = TopicPartition(topic_name, coordinator_partition(name))
         who = f"the coordinator of {name!r} ({topic_name}-{partition.partition})"
@@ -181,7 +181,7 @@ class CoordinatorClient:
                 error = error_from_wire(response.error)
                 if error is None:
                     self._tell(self._absences.answered(who, now_ms()))
-                    return CoordinatorAnswer(response, attempts.maybe_done)
+                    return CoordinatorResponse(response, attempts.maybe_done)
                 attempts.failed(error)
             if (last := attempts.last_error) is not None:
                 broker_id = None if leader is None else leader.broker_id

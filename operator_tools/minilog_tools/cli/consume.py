@@ -26,7 +26,7 @@ from minilog_tools.cli.common import (
 )
 from minilog_tools.cli.consume_latest import LatestTable, View, check_view, print_latest
 from minilog_tools.cli.consume_queue import check_queue, print_queue
-from minilog_tools.cli.consume_rows import RowOptions, RowsShown, ShownAs, print_rows
+from minilog_tools.cli.consume_rows import PrintingOptions, RowsShown, ShownAs, print_rows
 from minilog_tools.cli.held_offsets import begin_offsets
 from minilog_tools.cli.printed_progress import PrintedProgress
 from minilog_tools.cli.record_text import RecordText, chosen_text, value_line
@@ -94,7 +94,7 @@ def consume(
     exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at the present end.")] = False,
     record_format: RecordFormat = None,
     *,
-    rows: RowOptions,
+    rows: PrintingOptions,
     view: Annotated[
         View | None, typer.Option("--view", help="latest: print the newest row of each key up to now, and end.")
     ] = None,

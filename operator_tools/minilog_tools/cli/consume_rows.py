@@ -56,7 +56,7 @@ class RowsShown:
 
 
 @dataclass(frozen=True, slots=True)
-class RowOptions:
+class PrintingOptions:
     """The options that are for the rows of a typed topic."""
 
     form: Annotated[
