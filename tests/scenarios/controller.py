@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minilog.partition_key import PartitionKey
-from minilog.v1 import peer_pb2
+from minilog.v1 import admin_pb2, peer_pb2
 from minilog_broker.controller.controller_effects import PartitionWaits, ProbeBroker, UncleanElection
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 from tests.scenarios.world import CommandError, World
@@ -27,10 +27,12 @@ class ControllerWorld(World):
         super().__init__()
         self.cluster(0)
 
-    def cluster(self, brokers: int = 3, *, voters: tuple[int, ...] = (1,), factor: int | None = None) -> None:
-        """So many brokers, all alive."""
-        self._cluster = ControllerCluster(voters=voters, replication_factor=factor)
+    def cluster(self, brokers: int = 3, *, voters: tuple[int, ...] = (1,), level: int | None = None) -> None:
+        """So many brokers, all alive. `level`: of the cluster from now on."""
+        self._cluster = ControllerCluster(voters=voters)
         self._cluster.start_all(brokers)
+        if level is not None:
+            self._cluster.upgrade(level)
         self._lives: dict[int, list[int]] = {}  # the broker epochs of each broker
         self._note_lives()
         self._seen = self.observed()
@@ -238,6 +240,30 @@ class ControllerWorld(World):
             done = f"{result.leader_id} leads"
             self.outcome(f"elect {result.name}-{result.partition}", error_of(result), done)
 
+    def _alter_broker(self, broker_id: int, change: admin_pb2.BrokerChange.ValueType, throttle: int = 0) -> None:
+        ticket = self._cluster.ticket()
+        request = admin_pb2.AlterBrokerRequest(broker_id=broker_id, change=change, throttle_bytes_per_second=throttle)
+        self._cluster.controller.alter_broker(ticket, request, self._cluster.now_ms)
+        error = error_of(self._cluster.answer(ticket, admin_pb2.AlterBrokerResponse))
+        if error is not None:
+            self.outcome(f"broker {broker_id}", error)
+
+    def cordon(self, broker_id: int) -> None:
+        self._alter_broker(broker_id, admin_pb2.BROKER_CHANGE_CORDON)
+
+    def uncordon(self, broker_id: int) -> None:
+        self._alter_broker(broker_id, admin_pb2.BROKER_CHANGE_UNCORDON)
+
+    def decommission(self, broker_id: int, *, throttle: int = 0) -> None:
+        self._alter_broker(broker_id, admin_pb2.BROKER_CHANGE_DECOMMISSION, throttle)
+
+    def forget(self, broker_id: int) -> None:
+        self._alter_broker(broker_id, admin_pb2.BROKER_CHANGE_FORGET)
+
+    def replicas(self, broker_id: int) -> None:
+        """How many partitions a broker has."""
+        self.note(f"broker {broker_id} has {len(self._cluster.image.replicas_on(broker_id))} replicas")
+
     # -- time and controllers
 
     def advance(self, ms: float) -> None:
@@ -280,6 +306,10 @@ class ControllerWorld(World):
         found = {}
         for broker in self._cluster.image.brokers.values():
             words = [word for word, holds in (("fenced", broker.fenced), ("stopping", broker.stopping)) if holds]
+            cordon = self._cluster.image.cordons.get(broker.broker_id)
+            if cordon is not None:
+                throttle = f" at {cordon.throttle_bytes_per_second} bytes/s" if cordon.throttle_bytes_per_second else ""
+                words.append(f"decommissioned{throttle}" if cordon.decommissioning else "cordoned")
             found[f"broker {broker.broker_id}"] = " ".join(words) or "alive"
         for key, state in self._cluster.image.partitions.items():
             topic = self._cluster.image.topics[key.topic_id]

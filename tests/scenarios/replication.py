@@ -12,15 +12,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from minilog.errors import CorruptMessage, error_from_wire
-from minilog.record_batch.header import iterate_headers
-from minilog.v1 import metadata_pb2
+from minilog.record_batch.header import Buffer, iterate_headers
+from minilog.v1 import data_pb2, metadata_pb2
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.replica_effects import EndMarker
+from minilog_broker.replication.stable_offsets import KnownPartition, Question
 from tests.scenarios.partitions import error_named
 from tests.scenarios.world import CommandError, World
 from tests.unit.replication.broker import KEY, BrokerOfCores, batch, transactional
 from tests.unit.replication.cluster import ReplicaCluster, quick_settings
-from tests.unit.replication.transacting import WRITE, appends
+from tests.unit.replication.transacting import UNCOMMITTED, WRITE, appends
 
 SESSION_MS = 3_000.0
 
@@ -45,13 +46,15 @@ class ReplicationWorld(World):
         `unclean`: unclean.leader.election.enable."""
         settings = quick_settings() if lag is None else quick_settings(replica_lag_time_max_ms=lag)
         self._cluster = ReplicaCluster(brokers, min_in_sync=min, settings=settings, flush_on_append=flush)
+        self._config = self._cluster.config
         if unclean:
-            self._cluster.controller.alter(replace(self._cluster.config, unclean_leader_election=True))
+            self.alter(unclean=True)
             for broker_id in self._cluster.brokers:
                 self.heard(broker_id)
             self._cluster.settle()
         self._asked: dict[int, tuple[str, int]] = {}  # calls without an answer: name and broker, by their tickets
         self._consumers: dict[str, tuple[int, int]] = {}  # broker and session, by name
+        self._known: dict[str, KnownPartition] = {}  # of those who ask for the stable offset
         self._read: dict[str, int] = {}  # runs of a consumer that are in the trace
         self._numbers = itertools.count(1)
         self._holds = False
@@ -119,18 +122,27 @@ class ReplicationWorld(World):
         self._asked[ticket] = name, at
 
     def consume(
-        self, name: str, offset: int, *, at: int = 1, epoch: int = -1, last_epoch: int = -1, committed: bool = False
+        self,
+        name: str,
+        offset: int,
+        *,
+        at: int = 1,
+        epoch: int = -1,
+        last_epoch: int | None = None,
+        uncommitted: bool = False,
+        end: int | None = None,
     ) -> None:
-        """A consumer's session with one position. `committed`: it reads committed transactions alone."""
-        isolation = 2 if committed else 1
-        position = {"leader_epoch": epoch, "last_fetched_epoch": last_epoch}
+        """A consumer's session with one position. `uncommitted`: it reads open and aborted transactions, too."""
+        optional = {"last_fetched_epoch": last_epoch, "end_offset": end}
+        position = {"leader_epoch": epoch} | {key: value for key, value in optional.items() if value is not None}
+        isolation = UNCOMMITTED if uncommitted else data_pb2.ISOLATION_LEVEL_READ_COMMITTED
         self._consumers[name] = at, self._cluster.consume(at, offset, isolation=isolation, **position)
         self._read[name] = 0
 
-    def fetch(self, name: str, offset: int, *, epoch: int = -1, last_epoch: int = -1, number: int = 2) -> None:
+    def fetch(self, name: str, offset: int, *, epoch: int = -1, last_epoch: int = -1) -> None:
         """Another position of the session."""
         at, session_id = self._consumers[name]
-        position = {"position_number": number, "leader_epoch": epoch, "last_fetched_epoch": last_epoch}
+        position = {"position_number": 2, "leader_epoch": epoch, "last_fetched_epoch": last_epoch}
         self._cluster.fetch(at, session_id, offset, **position)
 
     def latest(self, at: int = 1) -> None:
@@ -141,6 +153,26 @@ class ReplicationWorld(World):
         ends = f"{found.last_stable_offset}, {found.high_watermark}, {found.log_end_offset}"
         start_and_ends = f"start {found.log_start_offset}, stable, committed and end {ends}"
         self.outcome(f"latest of {at}", error_from_wire(found.error), start_and_ends)
+
+    def ask(self, name: str = "asker", *, at: int = 1) -> None:
+        """A broker asks for the stable offset, with what it knows by its last answer."""
+        known = self._known.get(name, KnownPartition())
+        found = self._broker(at).manager.stable_offset(Question(KEY, known), self._cluster.now_ms)
+        if found is None:
+            self.note(f"{name}: no news")
+            return
+        self._known[name] = KnownPartition(found.leader_epoch, found.last_stable_offset, found.log_start_offset)
+        self.note(
+            f"{name}: epoch {found.leader_epoch}, start {found.log_start_offset}, stable {found.last_stable_offset}, "
+            f"the known epoch ends at {found.end_of_epoch}"
+        )
+
+    def watch(self, at: int = 1) -> None:
+        """Somebody wants to be woken when the stable offset moves."""
+        self._broker(at).manager.watch(KEY)
+
+    def unwatch(self, at: int = 1) -> None:
+        self._broker(at).manager.unwatch(KEY)
 
     # -- time, disks and the network
 
@@ -244,6 +276,20 @@ class ReplicationWorld(World):
         for broker_id in brokers:
             self._cluster.controller.fence(broker_id)
 
+    def unfence(self, broker_id: int) -> None:
+        self._cluster.controller.change_life(broker_id)
+
+    def alter(self, *, min: int | None = None, flush: bool | None = None, unclean: bool | None = None) -> None:
+        """Settings of the topic."""
+        config = self._config
+        self._config = replace(
+            config,
+            min_in_sync_replicas=config.min_in_sync_replicas if min is None else min,
+            flush_on_append=config.flush_on_append if flush is None else flush,
+            unclean_leader_election=config.unclean_leader_election if unclean is None else unclean,
+        )
+        self._cluster.controller.alter(self._config)
+
     def registers(self, broker_id: int) -> None:
         """A new life of a broker, while its old process is still heard."""
         self._cluster.controller.register(broker_id)
@@ -262,6 +308,33 @@ class ReplicationWorld(World):
 
     def delete_topic(self) -> None:
         self._cluster.controller.delete(KEY)
+
+    def rest(self) -> None:
+        """All happens that can without time passing and without the controller."""
+        self._cluster.settle(controller=False)
+
+    def decide(self, at: int = 1, *, answers: bool = True) -> None:
+        """The controller decides on the proposal of a broker. Its answer arrives, or is lost."""
+        self._cluster.decide_proposal(self._broker(at), lost=not answers)
+        self._cluster.answer_proposal(self._broker(at))
+
+    def lose(self, at: int = 1) -> None:
+        """The proposal of a broker does not reach the controller, or late."""
+        self._cluster.lose_proposal(self._broker(at))
+        self._cluster.answer_proposal(self._broker(at))
+
+    def decide_late(self) -> None:
+        """A proposal that was lost reaches the controller."""
+        self._cluster.decide_late_proposal(0)
+
+    def fence_unseen(self, broker_id: int, says: bool = True) -> None:
+        """A broker is fenced, or is not any more, in the controller's image. The brokers hear of it later."""
+        lives = self._cluster.controller.lives
+        lives[broker_id] = replace(lives[broker_id], fenced=says)
+
+    def disk_answers(self, at: int, says: bool) -> None:
+        """Whether the disk of a broker answers, when it is looked at."""
+        self._broker(at).manager.disk_looked_at(answers=says, has_space=True)
 
     def heard(self, at: int, *, ago: float = 0.0) -> None:
         """The controller has answered a heartbeat that the broker sent so long ago."""
@@ -282,10 +355,7 @@ class ReplicationWorld(World):
         for name, (at, session_id) in self._consumers.items():
             pushed = self._cluster.pushed(at, session_id) if session_id in self._cluster[at].consumers else []
             for run, batches in pushed[self._read[name] :]:
-                found = [header for _, header in iterate_headers(batches)]
-                offsets = f"{found[0].base_offset}-{found[-1].next_offset - 1}" if found else "nothing"
-                above = f" below {run.high_watermark}"
-                self.outcome(f"{name} reads", error_from_wire(run.error), offsets + above)
+                self.outcome(f"{name} reads", error_from_wire(run.error), _run(run, batches))
             self._read[name] = len(pushed)
 
     def _history(self, broker: BrokerOfCores) -> int:
@@ -301,6 +371,8 @@ class ReplicationWorld(World):
                 self.note(f"{broker_id} begins anew at {offset}, and loses {lost} committed records")
             case replica_effects.PartitionOffline():
                 self.note(f"{broker_id} takes its copy offline")
+            case replica_effects.StableOffsetMoved():
+                self.note(f"{broker_id} wakes those who watch")
             case replica_effects.RegisterPartition(producer_id=producer_id):
                 self.note(f"{broker_id} asks whether producer {producer_id} is registered")
 
@@ -328,6 +400,10 @@ class ReplicationWorld(World):
         if state is not None:
             members = " ".join(map(str, sorted(state.in_sync_replicas)))
             found["leader"] = f"{state.leader_id} in epoch {state.leader_epoch}, isr {members or 'nobody'}"
+            broker = self._cluster.brokers.get(state.leader_id)
+            leader = broker.leader() if broker is not None and broker.alive else None
+            if leader is not None and leader.in_sync.maximal != leader.in_sync.committed:
+                found["leader"] += f", maximal {' '.join(map(str, sorted(leader.in_sync.maximal)))}"
         logs = [self._log(broker_id, broker) for broker_id, broker in self._cluster.brokers.items()]
         return found | {"logs": ", ".join(logs)}
 
@@ -340,6 +416,19 @@ class ReplicationWorld(World):
         start = broker.logs[KEY].log_start_offset
         durable = "" if durable_end == end else f"{durable_end}/"
         return f"{broker_id} {f'{start}:' if start else ''}{high_watermark}/{durable}{end}"
+
+
+def _run(run: data_pb2.PartitionRun, batches: Buffer) -> str:
+    if run.HasField("diverging_epoch"):
+        return f"its log diverges at {run.diverging_epoch.end_offset} of epoch {run.diverging_epoch.epoch}"
+    found = [header for _, header in iterate_headers(batches)]
+    words = f"{found[0].base_offset}-{found[-1].next_offset - 1}" if found else "nothing"
+    words += f" below {run.high_watermark}"
+    if run.last_stable_offset != run.high_watermark:
+        words += f", stable {run.last_stable_offset}"
+    if run.aborted_producer_ids:
+        words += f", aborted {' '.join(map(str, run.aborted_producer_ids))}"
+    return words
 
 
 def _marker(word: str) -> EndMarker:

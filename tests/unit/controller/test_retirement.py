@@ -7,16 +7,11 @@ from collections.abc import Iterable
 import pytest
 
 from minilog.errors import (
-    BrokerIdNotRegistered,
     InvalidArgument,
-    InvalidReplicaAssignment,
-    InvalidReplicationFactor,
-    LevelNotReached,
     MinilogError,
 )
 from minilog.partition_key import PartitionKey
 from minilog.v1 import admin_pb2
-from minilog.versions import VersionRange
 from minilog_broker.controller.image import Cordon
 from minilog_broker.controller.retirement import CHECK_MS, MAX_MOVES
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
@@ -89,39 +84,6 @@ def finish(cluster: ControllerCluster, keys: Iterable[PartitionKey]) -> None:
 # -- cordon
 
 
-def test_no_new_replica_is_placed_on_a_cordoned_broker(cluster: ControllerCluster) -> None:
-    assert alter(cluster, 4, CORDON) is None
-    for number in range(10):
-        cluster.created(f"t{number}", 5, 3)
-    assert replicas(cluster, 4) == 0
-    assert alter(cluster, 4, UNCORDON) is None
-    cluster.created("more", 10, 3)
-    assert replicas(cluster, 4)
-
-
-def test_what_does_not_fit_beside_cordoned_brokers_is_refused_and_they_are_named(cluster: ControllerCluster) -> None:
-    for broker_id in (3, 4, 5):
-        alter(cluster, broker_id, CORDON)
-    result = cluster.create("t", 1, 3)
-    error = error_of(result)
-    assert isinstance(error, InvalidReplicationFactor)
-    assert "The cordoned brokers are [3, 4, 5]" in str(error)
-    result = cluster.create("as-many-as-there-are", 1, None)
-    assert error_of(result) is None
-    assert set(cluster.state(PartitionKey(result.topic_id, 0)).replicas) == {1, 2}, (
-        "the default counts those that take replicas"
-    )
-
-
-def test_an_operator_cannot_place_one_there_either_but_what_it_has_stays(cluster: ControllerCluster) -> None:
-    key = on(cluster, 1, 2, 4)
-    alter(cluster, 4, CORDON)
-    alter(cluster, 5, CORDON)
-    assert isinstance(error_of(cluster.reassign(key, (1, 4, 5))), InvalidReplicaAssignment)
-    assert error_of(cluster.reassign(key, (4, 2, 1))) is None
-    assert cluster.state(key).replicas == (4, 2, 1)
-
-
 def test_a_cordon_is_of_the_id_and_outlives_lives_controllers_and_snapshots(cluster: ControllerCluster) -> None:
     alter(cluster, 4, CORDON)
     cluster.restart(4)
@@ -134,40 +96,7 @@ def test_a_cordon_is_of_the_id_and_outlives_lives_controllers_and_snapshots(clus
     assert len(cluster.records) == before, "twice is once"
 
 
-@pytest.mark.parametrize("change", [CORDON, UNCORDON, DECOMMISSION, FORGET])
-def test_a_broker_that_is_not_registered_is_refused(
-    cluster: ControllerCluster, change: admin_pb2.BrokerChange.ValueType
-) -> None:
-    assert isinstance(alter(cluster, 9, change), BrokerIdNotRegistered)
-
-
-@pytest.mark.parametrize("change", [CORDON, UNCORDON, DECOMMISSION, FORGET])
-def test_below_its_level_nothing_of_it_is_written(change: admin_pb2.BrokerChange.ValueType) -> None:
-    cluster = ControllerCluster(levels=VersionRange(1, OPERATIONS_LEVEL))
-    cluster.start_all(3)
-    cluster.upgrade(OPERATIONS_LEVEL - 1)
-    before = len(cluster.records)
-    assert isinstance(alter(cluster, 3, change), LevelNotReached)
-    assert len(cluster.records) == before
-
-
 # -- decommission
-
-
-def test_its_replicas_move_to_others_and_it_is_forgotten_when_it_is_gone(cluster: ControllerCluster) -> None:
-    keys = [on(cluster, 4, 2, 3), on(cluster, 1, 4), on(cluster, 4)]
-    assert alter(cluster, 4, DECOMMISSION, throttle=7) is None
-    assert moving(cluster, 4) == sorted(keys)
-    assert all(cluster.state(key).throttle_bytes_per_second == 7 for key in keys)
-    finish(cluster, keys)
-    assert replicas(cluster, 4) == 0
-    assert [len(cluster.state(key).replicas) for key in keys] == [3, 2, 1]
-    pass_time(cluster)
-    assert 4 in cluster.image.brokers, "it runs"
-    cluster.fence(4)
-    pass_time(cluster, 4, for_ms=SESSION_TIMEOUT_MS + 2 * CHECK_MS)
-    assert 4 not in cluster.image.brokers
-    assert 4 not in cluster.image.cordons
 
 
 def test_at_most_so_many_partitions_move_at_once(cluster: ControllerCluster) -> None:
@@ -212,19 +141,6 @@ def test_replicas_go_where_those_of_a_new_partition_would() -> None:
     assert cluster.state(key).target_replicas == (5, 1), "the other rack, and the emptiest of it"
 
 
-def test_one_that_is_on_its_way_to_a_broker_that_died_goes_to_another(cluster: ControllerCluster) -> None:
-    key = on(cluster, 4, 1)
-    alter(cluster, 4, DECOMMISSION)
-    (joining,) = cluster.state(key).adding_replicas
-    cluster.fence(joining)
-    pass_time(cluster, joining)
-    target = cluster.state(key).target_replicas
-    assert joining not in target
-    join(cluster, key, *target)
-    assert cluster.state(key).replicas == target
-    assert replicas(cluster, 4) == 0
-
-
 def test_a_broker_that_dies_in_the_middle_is_emptied_from_the_other_copies(cluster: ControllerCluster) -> None:
     shared, alone = on(cluster, 4, 2), on(cluster, 4)
     alter(cluster, 4, DECOMMISSION)
@@ -250,68 +166,7 @@ def test_uncordon_ends_it_but_for_what_has_begun(cluster: ControllerCluster) -> 
     assert not moving(cluster, 4)
 
 
-def test_twice_is_once_and_another_throttle_is_of_the_moves_to_come(cluster: ControllerCluster) -> None:
-    key = on(cluster, 4, 2)
-    alter(cluster, 4, DECOMMISSION, throttle=7)
-    before = len(cluster.records)
-    assert alter(cluster, 4, DECOMMISSION, throttle=7) is None
-    assert len(cluster.records) == before
-    assert alter(cluster, 4, DECOMMISSION, throttle=9) is None
-    assert cluster.image.cordons[4] == Cordon(True, 9)
-    assert cluster.state(key).throttle_bytes_per_second == 7
-
-
-@pytest.mark.parametrize(("of_the_operator", "expected"), [(3, 3), (0, 7)])
-def test_the_throttle_of_a_move_by_an_operator_stays(
-    cluster: ControllerCluster, of_the_operator: int, expected: int
-) -> None:
-    """The decommission replaced it, and the operator's move went on at another rate."""
-    key = on(cluster, 4, 2)
-    assert error_of(cluster.reassign(key, (4, 1), of_the_operator)) is None
-    assert cluster.state(key).throttle_bytes_per_second == of_the_operator
-    assert alter(cluster, 4, DECOMMISSION, throttle=7) is None
-    assert 4 not in cluster.state(key).target_replicas
-    assert cluster.state(key).throttle_bytes_per_second == expected
-
-
-def test_a_voter_is_refused_with_the_way_to_go(cluster: ControllerCluster) -> None:
-    for change in (DECOMMISSION, FORGET):
-        assert "minilog cluster remove-voter 1" in refused(cluster, 1, change)
-
-
-def test_a_second_one_is_refused_while_the_first_goes(cluster: ControllerCluster) -> None:
-    alter(cluster, 4, DECOMMISSION)
-    assert "broker 4 is being decommissioned" in refused(cluster, 5, DECOMMISSION)
-
-
-def test_replicas_that_would_not_fit_are_refused_and_named(cluster: ControllerCluster) -> None:
-    on(cluster, 1, 2, 3, 4)
-    alter(cluster, 5, CORDON)
-    reason = refused(cluster, 4, DECOMMISSION)
-    assert "partition 0 of t0 has the replicas [1, 2, 3, 4]" in reason
-    assert "Start another broker, or uncordon one" in reason
-
-
-def test_the_last_copy_of_a_broker_that_does_not_run_is_refused(cluster: ControllerCluster) -> None:
-    on(cluster, 4)
-    cluster.fence(4)
-    assert "only it has all acknowledged records of partition 0 of t0. Start it first" in refused(
-        cluster, 4, DECOMMISSION
-    )
-
-
 # -- forget
-
-
-def test_one_that_is_gone_and_has_nothing_is_registered_no_more(cluster: ControllerCluster) -> None:
-    cluster.fence(5)
-    epoch = cluster.epoch(5)
-    assert alter(cluster, 5, FORGET) is None
-    assert 5 not in cluster.image.brokers
-    assert isinstance(alter(cluster, 5, FORGET), BrokerIdNotRegistered)
-    assert isinstance(error_of(cluster.heartbeat(5, epoch=epoch)), BrokerIdNotRegistered), "it is told so"
-    cluster.start(5)
-    assert cluster.epoch(5) > epoch, "another broker from now on"
 
 
 def test_what_was_set_for_one_that_is_forgotten_goes_with_it(cluster: ControllerCluster) -> None:
@@ -326,34 +181,5 @@ def test_what_was_set_for_one_that_is_forgotten_goes_with_it(cluster: Controller
     assert cluster.image.take_changes().broker_settings
 
 
-def test_one_that_runs_votes_or_has_replicas_is_not_forgotten(cluster: ControllerCluster) -> None:
-    assert "it runs" in refused(cluster, 5, FORGET)
-    on(cluster, 4, 1)
-    cluster.fence(4)
-    assert "it has replicas of 1 partitions, such as 0 of t0" in refused(cluster, 4, FORGET)
-    cluster.fence(1)
-    assert "it is a voter" in refused(cluster, 1, FORGET)
-
-
 def test_a_change_that_is_not_known_is_refused(cluster: ControllerCluster) -> None:
     assert "has no change" in refused(cluster, 4, admin_pb2.BROKER_CHANGE_NONE)
-
-
-def test_one_that_starts_is_not_forgotten_by_a_controller_that_never_heard_it(cluster: ControllerCluster) -> None:
-    alter(cluster, 4, DECOMMISSION)
-    cluster.fence(4)
-    cluster.register(4)
-    cluster.fail_over()
-    pass_time(cluster, 4)
-    assert 4 in cluster.image.brokers, "it has registered, and is replaying"
-    assert "it runs or starts" in refused(cluster, 4, FORGET)
-    pass_time(cluster, 4, for_ms=SESSION_TIMEOUT_MS + CHECK_MS)
-    assert 4 not in cluster.image.brokers, "it was silent for a session of this controller's term"
-
-
-def test_one_that_registered_and_is_not_unfenced_yet_is_not_forgotten_by_command(cluster: ControllerCluster) -> None:
-    cluster.fence(5)
-    cluster.register(5)
-    assert "it runs or starts" in refused(cluster, 5, FORGET)
-    pass_time(cluster, 5, for_ms=SESSION_TIMEOUT_MS + CHECK_MS)
-    assert alter(cluster, 5, FORGET) is None

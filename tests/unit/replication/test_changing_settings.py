@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from minilog.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend
 from minilog_broker.replication.leader.partition import LeaderPartition
 from tests.rules import proves
 from tests.unit.replication.cluster import KEY, ReplicaCluster
@@ -27,16 +26,6 @@ def high_watermark(cluster: ReplicaCluster, broker_id: int) -> int:
 
 
 @proves("ISR.11")
-def test_lowered_the_high_watermark_goes_on_with_the_batch_that_says_so() -> None:
-    cluster = ReplicaCluster()
-    alone(cluster)
-    assert high_watermark(cluster, 1) == 0
-    cluster.controller.alter(replace(cluster.config, min_in_sync_replicas=1))
-    cluster.settle()
-    assert high_watermark(cluster, 1) == 1
-
-
-@proves("ISR.11")
 def test_a_deposed_leader_that_sees_both_at_once_does_not_commit_alone_under_the_lower_value() -> None:
     """It was deposed, an eligible one leads, and then min was lowered: its ISR is older than the value."""
     cluster = ReplicaCluster()
@@ -46,25 +35,6 @@ def test_a_deposed_leader_that_sees_both_at_once_does_not_commit_alone_under_the
     cluster.replay_slice(cluster[1], 2)
     assert high_watermark(cluster, 1) == 0
     assert cluster[1].leader() is None
-
-
-@proves("ISR.11")
-def test_raised_what_waits_is_unknown_at_once_and_what_comes_is_refused() -> None:
-    cluster = ReplicaCluster(min_in_sync=1)
-    cluster.controller.fence(3)
-    cluster.settle()
-    pending = cluster.produce(1)
-    cluster[1].work()
-    cluster.controller.alter(replace(cluster.config, min_in_sync_replicas=3))
-    cluster.replay(cluster[1])
-    assert isinstance(cluster[1].answers[pending].error, NotEnoughReplicasAfterAppend)
-    refused = cluster.produce(1)
-    assert isinstance(cluster[1].answers[refused].error, NotEnoughReplicas)
-    cluster.controller.change_life(3)  # not fenced any more
-    cluster.advance(1_000)
-    accepted = cluster.produce(1)
-    cluster.settle()
-    assert cluster[1].answers[accepted].error is None, "3 has joined: it is not refused for ever"
 
 
 # -- flush.policy

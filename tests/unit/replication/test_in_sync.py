@@ -166,13 +166,6 @@ def test_a_proposal_carries_one_snapshot_and_the_leader() -> None:
 
 
 @proves("ISR.6")
-def test_a_joiner_is_in_the_maximal_isr_from_the_proposal_on() -> None:
-    cluster = lone_joiner()
-    assert leading(cluster).committed == {1, 2}
-    assert leading(cluster).maximal == {1, 2, 3}
-
-
-@proves("ISR.6")
 def test_a_leaver_stays_in_the_maximal_isr_until_the_commit() -> None:
     cluster = ReplicaCluster(settings=FAST)
     cluster.cut.add((3, 1))
@@ -204,83 +197,11 @@ def test_one_proposal_is_in_flight() -> None:
 
 
 @proves("ISR.7")
-def test_refused_because_the_joiner_is_ineligible_the_committed_isr_counts_when_that_is_committed() -> None:
-    cluster = lone_joiner()
-    cluster.controller.lives[3] = replace(cluster.controller.lives[3], fenced=True)  # the leader does not know yet
-    cluster.decide_proposal(cluster[1], lost=True)
-    assert leading(cluster).maximal == {1, 2, 3}
-    replay_all(cluster)
-    assert leading(cluster).maximal == {1, 2}
-    assert leading(cluster).proposal is None
-    ticket = cluster.produce(1)
-    cluster.cut.add((3, 1))
-    cluster.advance(1_500)
-    assert cluster[1].answers[ticket].error is None
-    assert leading(cluster).maximal == {1, 2}
-
-
-def test_a_refused_joiner_is_proposed_again_later() -> None:
-    cluster = lone_joiner()
-    cluster.controller.lives[3] = replace(cluster.controller.lives[3], fenced=True)
-    cluster.decide_proposal(cluster[1])
-    cluster.answer_proposal(cluster[1])
-    cluster.controller.change_life(3)  # not fenced any more
-    cluster.settle()
-    assert isr(cluster) == [1, 2]
-    cluster.advance(1_500)
-    assert isr(cluster) == [1, 2, 3]
-
-
-def test_a_joiner_whose_disk_does_not_answer_is_not_proposed_until_it_does() -> None:
-    cluster = ReplicaCluster(settings=FAST)
-    cluster[3].manager.disk_looked_at(answers=False, has_space=True)
-    cluster.controller.set_state(KEY, in_sync_replicas=(1, 2))
-    cluster.settle()
-    images = len(cluster.controller.images)
-    cluster.advance(5_000)
-    assert isr(cluster) == [1, 2]
-    assert len(cluster.controller.images) == images, "each refusal would be a record of the metadata log"
-    cluster[3].manager.disk_looked_at(answers=True, has_space=True)
-    cluster.settle()
-    assert isr(cluster) == [1, 2, 3], "at once"
-
-
-@proves("ISR.7")
 def test_an_ineligible_answer_that_is_not_committed_takes_nobody_back() -> None:
     cluster = lone_joiner()
     refusal = IneligibleReplica("by a controller that is deposed and does not know it, or to an older proposal")
     cluster[1].manager.proposal_answered(KEY, ProposalAnswer(refusal), cluster.now_ms)
     assert leading(cluster).maximal == {1, 2, 3}
-
-
-@proves("ISR.7")
-@pytest.mark.parametrize("after_commit", [False, True])
-def test_without_an_answer_the_same_proposal_goes_again(after_commit: bool) -> None:
-    cluster = lone_joiner()
-    asked = cluster[1].proposals[0]
-    if after_commit:
-        cluster.decide_proposal(cluster[1], lost=True)
-    else:
-        cluster.lose_proposal(cluster[1])
-    cluster.answer_proposal(cluster[1])
-    assert leading(cluster).maximal == {1, 2, 3}, "it may have been committed"
-    cluster.now_ms += 101
-    cluster.tick()
-    assert cluster[1].proposals[0] == asked
-    cluster.settle()
-    assert isr(cluster) == [1, 2, 3]
-    assert leading(cluster).proposal is None
-
-
-@proves("ISR.7")
-def test_committed_metadata_with_a_higher_partition_epoch_ends_what_is_pending() -> None:
-    cluster = lone_joiner()
-    cluster.controller.set_state(KEY, in_sync_replicas=(1,))
-    cluster.settle(controller=False)
-    assert leading(cluster).committed == {1}
-    proposal = leading(cluster).proposal
-    assert proposal is not None  # made anew from the new state
-    assert proposal.partition_epoch == cluster.controller.partitions[KEY].partition_epoch
 
 
 @proves("ISR.9")
@@ -327,33 +248,3 @@ def test_a_new_leader_does_not_take_in_a_follower_below_its_epochs_start() -> No
     view = FollowerView(3, broker_epoch=200, accepted=True, durable_end=0, wants_in=True)
     joins = in_sync.may_join(view, life, epoch_start=leader.epoch_start, high_watermark=0, now_ms=0.0)
     assert not joins
-
-
-@proves("ISR.7")
-def test_a_late_copy_of_a_refused_proposal_is_refused_too() -> None:
-    """Bad history: the leader goes back to {1, 2}, commits without 3, and the first copy then takes 3 in (V5, V10)."""
-    cluster = lone_joiner()
-    cluster.lose_proposal(cluster[1])  # as far as the leader can tell: it is under way for long
-    cluster.answer_proposal(cluster[1])
-    cluster.now_ms += 101
-    cluster.tick()
-    fence(cluster, 3)
-    cluster.decide_proposal(cluster[1])
-    cluster.answer_proposal(cluster[1])
-    replay_all(cluster)
-    assert leading(cluster).maximal == {1, 2}
-    cluster.cut.add((3, 1))
-    for link in cluster.links():
-        if link.follower_id == 3:
-            cluster.break_link(link)
-    ticket = cluster.produce(1)
-    cluster.advance(400)
-    assert cluster[1].answers[ticket].error is None, "3 is not waited for any longer"
-    fence(cluster, 3, fenced=False)
-    cluster.decide_late_proposal(0)
-    assert isr(cluster) == [1, 2], "3 lacks what is committed"
-
-
-def fence(cluster: ReplicaCluster, broker_id: int, *, fenced: bool = True) -> None:
-    """In the controller's image; the brokers hear of it later."""
-    cluster.controller.lives[broker_id] = replace(cluster.controller.lives[broker_id], fenced=fenced)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from minilog.errors import (
     ProducerFenced,
 )
@@ -12,13 +10,11 @@ from tests.rules import proves
 from tests.unit.replication.broker import KEY
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.transacting import (
-    UNCOMMITTED,
     abort,
     begin,
     commit,
     cut_off,
     error_of,
-    offsets,
     send,
     stable,
 )
@@ -92,55 +88,3 @@ def test_transactions_are_truncated_with_the_log() -> None:
 
 
 # -- who reads what
-
-
-@proves("TX.12")
-@pytest.mark.parametrize("broker_id", [1, 2])
-def test_who_reads_what_is_committed_is_sent_nothing_above_the_last_stable_offset(broker_id: int) -> None:
-    cluster = ReplicaCluster()
-    cluster.produce(1)
-    begin(cluster, 7)
-    cluster.advance(10)
-    committed, all_ = cluster.consume(broker_id, 0), cluster.consume(broker_id, 0, isolation=UNCOMMITTED)
-    cluster.settle()
-    assert offsets(cluster, broker_id, committed) == [0]
-    assert offsets(cluster, broker_id, all_) == [0, 1]
-    cluster.write_markers(1, commit(7))
-    cluster.settle()
-    cluster.advance(10)
-    assert offsets(cluster, broker_id, committed) == [0, 1, 2], "woken, with the transaction and its marker"
-    assert [run.last_stable_offset for run in cluster.runs(broker_id, committed)][-1] == 3
-
-
-@proves("TX.12")
-@pytest.mark.parametrize("broker_id", [1, 2])
-def test_a_run_tells_whose_batches_in_it_were_aborted(broker_id: int) -> None:
-    cluster = ReplicaCluster()
-    begin(cluster, 7)
-    begin(cluster, 8)
-    cluster.write_markers(1, commit(7), abort(8))
-    cluster.settle()
-    begin(cluster, 9)
-    cluster.write_markers(1, abort(9))
-    cluster.settle()
-    cluster.advance(100)
-    whole = cluster.consume(broker_id, 0)
-    later = cluster.consume(broker_id, 3)
-    all_ = cluster.consume(broker_id, 0, isolation=UNCOMMITTED)
-    cluster.settle()
-    told = [
-        [list(run.aborted_producer_ids) for run, batches in cluster.pushed(broker_id, s) if batches]
-        for s in (whole, later)
-    ]
-    assert told == [[[8, 9]], [[9]]]
-    assert [list(run.aborted_producer_ids) for run, batches in cluster.pushed(broker_id, all_) if batches] == [[]]
-
-
-@proves("TX.12")
-def test_without_transactions_both_isolation_levels_are_sent_the_same() -> None:
-    cluster = ReplicaCluster()
-    sessions = [cluster.consume(1, 0), cluster.consume(1, 0, isolation=UNCOMMITTED)]
-    for _ in range(3):
-        cluster.produce(1)
-    cluster.settle()
-    assert [offsets(cluster, 1, session_id) for session_id in sessions] == [[0, 1, 2], [0, 1, 2]]
