@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerContext
 from typing import Any, TypeVar
 
+from tests.judges.violation import Violation
 from tests.rules import mutated
 from tests.rules.table import SIMULATION
 from tests.simulation.clients.counting import Counting
@@ -48,7 +49,6 @@ from tests.simulation.judge import (
 )
 from tests.simulation.judge.exceptions import Exceptions
 from tests.simulation.plan import Plan
-from tests.simulation.violation import Violation
 
 LOOK_S = 0.5
 ENDS_WITHIN_S = 3_600.0  # of virtual time: all waits together are far below it

@@ -14,6 +14,7 @@ import pytest
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog_broker.server.disk.disk_thread import DiskCommand
+from tests.judges.violation import Violation
 from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.operations import Operations
 from tests.simulation.clients.retention import Retention
@@ -28,7 +29,6 @@ from tests.simulation.machines.machine import SimulatedMachine
 from tests.simulation.machines.network import SimulatedPipe
 from tests.simulation.plan import FAULTS, LATER, OLDER, Plan
 from tests.simulation.run import apart
-from tests.simulation.violation import Violation
 from tests.world.disk import Killed
 from tests.world.loop import Process, VirtualLoop
 
@@ -190,7 +190,7 @@ def test_a_read_that_fails_fails_once_and_changes_nothing(cluster: SimulatedClus
     disk.make_dir("/d")
     file = disk.open("/d/f", create=True)
     file.write([b"abc"], 0)
-    disk.fail("pread", errno.EIO, "/d/")
+    disk.fail("pread", errno.EIO)
     changes = disk.changes
     with pytest.raises(OSError, match="Input/output error"):
         file.pread(3, 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minilog.partition_key import PartitionKey
+from tests.judges.violation import Violation
 from tests.simulation.clients.history import History
-from tests.simulation.violation import Violation
 
 KEY = PartitionKey(bytes(16), 0)
 

@@ -13,6 +13,7 @@ from minilog.record_batch.header import PLACEMENT_BYTES, placement
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
+from tests.judges.violation import Violation
 from tests.rules import proves
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.copies import Copies, Copy
@@ -26,7 +27,6 @@ from tests.simulation.judge.registrations import Decision, Registrations
 from tests.simulation.machines.machine import EPOCH_S
 from tests.simulation.plan import Plan
 from tests.simulation.run import run_many
-from tests.simulation.violation import Violation
 from tests.world.disk import MemoryDisk
 from tests.world.loop import Process
 

@@ -15,9 +15,9 @@ from minilog_broker.controller.security_records import rule_record
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum.records import CommittedBatch
 from minilog_broker.server.ingress.rules.admission import methods
+from tests.judges.violation import Violation
 from tests.simulation.judge.answers import CLAIMS, Answers
 from tests.simulation.judge.levels import BROUGHT_BY, BROUGHT_DELETIONS, BROUGHT_TOPICS, Levels
-from tests.simulation.violation import Violation
 
 Record = records_pb2.MetadataRecord
 ID = b"t" * 16

@@ -12,6 +12,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import PLACEMENT_BYTES, placement
 from minilog.v1 import common_pb2, data_pb2, peer_pb2, records_pb2
+from tests.judges.violation import Violation
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.backlog import MOST_CALLS, MOST_IN_FLIGHT, Backlog
 from tests.simulation.judge.bounds import CALM_S, MOST_CHANGES, Calm, Changes
@@ -20,7 +21,6 @@ from tests.simulation.judge.liveness import refused_s
 from tests.simulation.judge.metadata import JudgedChange
 from tests.simulation.judge.positions import Positions
 from tests.simulation.plan import Plan
-from tests.simulation.violation import Violation
 from tests.world.loop import Process
 
 TOPIC_ID = bytes(16)

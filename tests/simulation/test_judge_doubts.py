@@ -12,13 +12,13 @@ from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.topic_config import effective_topic_config
 from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
 from minilog_broker.storage.durable_file import write_durable_file
+from tests.judges.violation import Violation
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.hearing import Hearing
 from tests.simulation.judge.metadata import Topic
 from tests.simulation.judge.schemas import Schemas
 from tests.simulation.judge.truth import Truth
 from tests.simulation.plan import Plan
-from tests.simulation.violation import Violation
 from tests.world.loop import Process
 
 TOPIC_ID = bytes(16)

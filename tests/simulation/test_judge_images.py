@@ -18,11 +18,11 @@ from minilog_broker.controller.security_records import rule_record, token_record
 from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.records import CommittedBatch
 from minilog_broker.security.delegation_token import IssuedToken
+from tests.judges.violation import Violation
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.images import Images
 from tests.simulation.judge.metadata import LOG_NAME
 from tests.simulation.plan import Plan
-from tests.simulation.violation import Violation
 
 DIRECTORY = f"/data/{LOG_NAME}"
 TOPIC_ID, OTHER_ID = bytes(16), bytes(15) + b"\x07"

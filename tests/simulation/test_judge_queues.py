@@ -11,12 +11,12 @@ from minilog.partition_key import PartitionKey
 from minilog.queues.message import Verdict
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.v1 import queue_pb2
+from tests.judges.violation import Violation
 from tests.simulation.judge.dead_letters import check_bare, compare
 from tests.simulation.judge.queue_pieces import QueuePartition, QueueRange
 from tests.simulation.judge.queue_records import Gone, Held, check_change, revived, settled_to
 from tests.simulation.judge.queues import Deliveries, Delivery
 from tests.simulation.judge.redriving import Redrives
-from tests.simulation.violation import Violation
 
 PLACE = ("t0", 0, 7)
 READY, LEASED = queue_pb2.RANGE_STATE_READY, queue_pb2.RANGE_STATE_LEASED

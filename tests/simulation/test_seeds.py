@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.judges.violation import Violation
 from tests.simulation import run
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.plan import DAMAGES, FAULTS, Plan
 from tests.simulation.run import run_many
 from tests.simulation.themes import DRAWN
-from tests.simulation.violation import Violation
 from tests.world.loop import PROCESS, Deadlock, Process, Spin, VirtualLoop
 
 SEEDS = (12001, 12003, 1910212)

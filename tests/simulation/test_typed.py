@@ -22,6 +22,7 @@ from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.typed.schema.wire import schema_to_wire
 from minilog.v1 import admin_pb2, metadata_pb2, records_pb2
 from minilog_broker.quorum.records import CommittedBatch
+from tests.judges.violation import Violation
 from tests.rules import mutated
 from tests.rules.table import SIMULATION
 from tests.simulation.clients.filtered_reading import FilteredReading, Stretch
@@ -37,7 +38,6 @@ from tests.simulation.clients.rows import (
 from tests.simulation.clients.typed_topic import TypedTopic
 from tests.simulation.judge.schemas import Schemas
 from tests.simulation.plan import Plan
-from tests.simulation.violation import Violation
 
 FIRST = first_schema(has_key=True, has_timestamp=True)
 LATER = add_column(rename_column(FIRST, "number", "count"), Field("more", Primitive("int")), after="first")

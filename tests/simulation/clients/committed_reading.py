@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from minilog.aio import Consumer
 from minilog.errors import OffsetOutOfRange
 from minilog.types import Record, TopicPartition
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.machines.machine import ClientMachine

@@ -22,8 +22,8 @@ from minilog.errors import MinilogError
 from minilog.scanning.plan import make_plan
 from minilog.scanning.planned import ScanRequest, length_of
 from minilog.types import TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.clients import transacting
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from minilog.errors import CorruptMessage, InvalidArgument, InvalidSchema, NarrowSchemaVersion, OffsetOutOfRange
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.clients.rows import Condition, as_sql, drawn_condition, ids_of, truth
 from tests.simulation.clients.typed_topic import TellingConsumer, TypedTopic, as_records, latest_schema, projected
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from minilog.typed.schema.topic_schema import TopicSchema
@@ -137,9 +137,9 @@ class FilteredReading:
             return
         client, key = stretch.client, stretch.key
         if offset < stretch.end:
-            raise Violation("V14", f"{client} is handed {offset}, and is at {stretch.end} already", key=key)
+            raise Violation("V14", f"{client} is handed {offset}, and is at {stretch.end} already")
         if all(truth(stretch.condition, columns) is not True for columns in self._topic.possible(value)):
-            raise Violation("V14", f"{client} is handed {value!r}, and wants {stretch.condition}", key=key)
+            raise Violation("V14", f"{client} is handed {value!r}, and wants {stretch.condition}")
         stretch.handed.add(offset)
         stretch.end = offset + 1
         self._history.read_by_chance(client, key, offset, value)
@@ -160,4 +160,4 @@ class FilteredReading:
                 possible = self._topic.possible(value)
                 if possible and all(truth(stretch.condition, columns) for columns in possible):
                     text = f"{stretch.client} went from {stretch.start} to {stretch.end}, wants {stretch.condition}, "
-                    raise Violation("V14", f"{text}and was not handed {value!r} at {offset}: {possible}", key=key)
+                    raise Violation("V14", f"{text}and was not handed {value!r} at {offset}: {possible}")

@@ -18,8 +18,8 @@ from minilog.producer.batch import Batch
 from minilog.producer.lane import Lane
 from minilog.producer.sender import Sender
 from minilog.types import TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.machines.identities import FORGER
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload

@@ -19,9 +19,9 @@ from minilog.security.access_rules import AccessRule, Operation, Pattern, Permis
 from minilog.security.quota_keys import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_RATE
 from minilog.types import NewTopic, TopicPartition
 from minilog_broker.security.quotas import WINDOW_S
+from tests.judges.violation import Violation
 from tests.simulation.clients.guest import AGAIN_S, WITHIN_MS, grace_s
 from tests.simulation.machines.identities import ADMIN, GLUTTON, ITERATIONS, MECHANISM, PASSWORD
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload

@@ -27,8 +27,8 @@ from minilog.security.access_rules import (
 )
 from minilog.types import TopicPartition
 from minilog_broker.server.config import BrokerConfig
+from tests.judges.violation import Violation
 from tests.simulation.machines.identities import ADMIN, APP, FORGER, GUEST, ITERATIONS, MECHANISM, PASSWORD
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minilog.partition_key import PartitionKey
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 
 class Outcome(enum.Enum):
@@ -91,10 +91,10 @@ class History:
         write = self.writes[value]
         if write.outcome is not Outcome.PENDING:
             text = f"{value!r} was reported as {write.outcome.value} and then as {outcome.value}"
-            raise Violation("V16", text, key=write.key)
+            raise Violation("V16", text)
         write.outcome, write.offset, write.ended_ms, write.error = outcome, offset, now_ms, error
         if outcome is Outcome.FAILED and (at := self._of(write.key).offsets.get(value)) is not None:
-            raise Violation("V16", f"{value!r} was read at {at} and is then reported as failed: {error}", key=write.key)
+            raise Violation("V16", f"{value!r} was read at {at} and is then reported as failed: {error}")
 
     def acknowledged(self) -> list[tuple[PartitionKey, int]]:
         """Where the writes stand that were acknowledged under acks=all."""
@@ -133,16 +133,16 @@ class History:
             return
         known = partition.values.setdefault(offset, value)
         if known != value:
-            raise Violation("V14", f"{client} reads {value!r} at {offset}, where {known!r} was read before", key=key)
+            raise Violation("V14", f"{client} reads {value!r} at {offset}, where {known!r} was read before")
         write = self.writes.get(value)
         if write is None or write.key != key:
-            raise Violation("V14", f"{client} reads {value!r} at {offset}, which nobody wrote there", key=key)
+            raise Violation("V14", f"{client} reads {value!r} at {offset}, which nobody wrote there")
         if write.outcome is Outcome.FAILED:
             text = f"{client} reads {value!r} at {offset}, which was reported as failed: {write.error}"
-            raise Violation("V16", text, key=key)
+            raise Violation("V16", text)
         first = partition.offsets.setdefault(value, offset)
         if first != offset and write.idempotent:
-            raise Violation("V14", f"{value!r} is read at {first} and at {offset}", key=key)
+            raise Violation("V14", f"{value!r} is read at {first} and at {offset}")
 
     def _passed(self, client: str, key: PartitionKey, offset: int) -> None:
         """A reader goes on at `offset`, and was handed nothing since its last record: there was nothing for it."""
@@ -150,10 +150,10 @@ class History:
         if expected is None or offset == expected or self.is_exempt(key):
             return
         if offset < expected:
-            raise Violation("V14", f"{client} reads offset {offset} again where {expected} comes next", key=key)
+            raise Violation("V14", f"{client} reads offset {offset} again where {expected} comes next")
         kept_from = max(expected, self.may_be_deleted(key))
         if not all(self.may_miss(key, each) for each in range(kept_from, offset)):
-            raise Violation("V14", f"{client} reads {offset} next: it skips, where {expected} comes next", key=key)
+            raise Violation("V14", f"{client} reads {offset} next: it skips, where {expected} comes next")
 
     def passed_deleted(self, client: str, key: PartitionKey, position: int | None) -> None:
         """A reader that is handed nothing says where it is: it may have gone on over what was deleted, no further."""
@@ -177,7 +177,7 @@ class History:
         for key, (_, end) in ends.items():
             position = self.known_position(client, key) or 0
             if position < end:
-                raise Violation("V14", f"{client} stops at {position} of partition {key.partition}, {end} is", key=key)
+                raise Violation("V14", f"{client} stops at {position} of partition {key.partition}, {end} is")
         for write in self.writes.values():
             if write.key not in ends or write.outcome is not Outcome.OK or write.acks != -1:
                 continue
@@ -189,4 +189,4 @@ class History:
                 continue
             if found != write.value:
                 text = f"{write.value!r} of {write.client} was acknowledged at {write.offset}; there is {found!r}"
-                raise Violation("V14", text, key=write.key)
+                raise Violation("V14", text)

@@ -27,8 +27,8 @@ from minilog.security.access_rules import (
     ResourceKind,
 )
 from minilog.types import NewTopic, TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.machines.identities import APP
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
@@ -257,7 +257,7 @@ class Operations:
         if found is None or self._workload.may_have_lost(key):
             return 0
         if found < least:
-            raise Violation("V8", f"{at} ends at {found}, and one client was told {least} before", key=key)
+            raise Violation("V8", f"{at} ends at {found}, and one client was told {least} before")
         return found
 
     def group(self) -> bool:
@@ -319,4 +319,4 @@ class Operations:
         for at, found in (await consumer.committed(lasts)).items():
             if found not in allowed[at] and (found is None or found <= newest):
                 text = f"{group} is at {found} of {at}, where {lasts[at]} was committed last, and it may be at "
-                raise Violation("V15", f"{text}{allowed[at]}", key=self._workload.keys[at])
+                raise Violation("V15", f"{text}{allowed[at]}")

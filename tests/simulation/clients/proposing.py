@@ -29,7 +29,7 @@ from minilog.typed.schema.evolution import add_column, rejoined
 from minilog.typed.schema.fields import Field, Primitive
 from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import SchemaStep, TopicAlteration, TopicPartition
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 if TYPE_CHECKING:
     from minilog.typed.schema.topic_schema import TopicSchema

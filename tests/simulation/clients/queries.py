@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
 from minilog.types import Record
+from tests.judges.violation import Violation
 from tests.simulation.clients.committed_reading import read_committed
 from tests.simulation.clients.spark_sink import TOPIC, SparkSink
 from tests.simulation.clients.transaction_history import Copy, Generation, TransactionHistory
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

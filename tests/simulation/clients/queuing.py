@@ -18,6 +18,7 @@ from minilog.aio import Admin, QueueConsumer
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.clients import transacting
 from tests.simulation.clients.queue_settings import DEAD_LETTERS, QUEUE, drawn
 from tests.simulation.clients.queuing_program import Program, Worker
@@ -26,7 +27,6 @@ from tests.simulation.clients.redriving import Redrivers
 from tests.simulation.clients.transacting import Transacting, TransactionEnd
 from tests.simulation.judge.queues import Deliveries
 from tests.simulation.machines.identities import ADMIN
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from minilog.queues.message import Message

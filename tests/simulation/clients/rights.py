@@ -20,10 +20,10 @@ from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogErr
 from minilog.net.network_client import NetworkClient
 from minilog.security.access_rules import AccessRule, AccessRuleFilter, Operation, Pattern, Permission, ResourceKind
 from minilog.types import NewTopic, TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.clients.probes import PROBES, STUBS, Resource
 from tests.simulation.judge.rules import Asker
 from tests.simulation.machines.identities import ADMIN, APP, ITERATIONS, MECHANISM
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from minilog.aio import Consumer, Producer
 from minilog.errors import MinilogError
 from minilog.types import Record, TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.clients.sharing_program import Crash, Program
 from tests.simulation.clients.sharing_troubles import Troubles
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from minilog.aio import Consumer
 from minilog.errors import MinilogError
 from minilog.types import TopicPartition
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.sharing import Sharer, Sharing

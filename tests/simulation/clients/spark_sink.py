@@ -40,8 +40,8 @@ from pyspark_minilog.writing.sink_protocol import (
     commit_decision,
     stream_attempt,
 )
+from tests.judges.violation import Violation
 from tests.simulation.clients.transaction_history import Generation, TransactionHistory
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
@@ -292,7 +292,7 @@ class Driver:
                 key = PartitionKey(written.topic_id, written.partition)
                 if not self.sink.is_marked(key, winner.producer_id):
                     text = f"{generation} is answered as visible, and producer {winner.producer_id} has no marker there"
-                    raise Violation("V15", text, key=key)
+                    raise Violation("V15", text)
 
     async def _give_up(self, generation: Generation, decision: Abort | None) -> None:
         if decision is None:

@@ -16,9 +16,9 @@ from minilog.aio import Producer
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.types import Record
+from tests.judges.violation import Violation
 from tests.simulation.clients.committed_reading import read_committed
 from tests.simulation.clients.keyed import identity_of, keyed
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from minilog.partition_key import PartitionKey
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 
 class Generation(NamedTuple):
@@ -135,4 +135,4 @@ class TransactionHistory:
 
     @staticmethod
     def _fail(text: str, key: PartitionKey | None = None) -> Violation:
-        return Violation("V15", text, key=key)
+        return Violation("V15", text)

@@ -35,6 +35,7 @@ from minilog.typed.schema.fields import Field, Primitive
 from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import Record, TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.clients.keyed import IDENTITY, identity_of, value_in
 from tests.simulation.clients.rows import (
     NUMBER,
@@ -50,7 +51,6 @@ from tests.simulation.clients.rows import (
     number_of,
     value_of,
 )
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from minilog.consumer.decode import DecodedRuns

@@ -21,6 +21,7 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.types import BatchMetadata, NewTopic, Record, RecordMetadata, TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.clients import guest, proposing, sharing, spark_sink, transacting
 from tests.simulation.clients.filtered_reading import FilteredReading
 from tests.simulation.clients.forger import Forger
@@ -33,7 +34,6 @@ from tests.simulation.clients.retention import Retention
 from tests.simulation.clients.rights import Subjects
 from tests.simulation.clients.typed_topic import TellingConsumer, TypedTopic
 from tests.simulation.machines.identities import ADMIN, APP
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
@@ -364,7 +364,7 @@ class Workload:
                 self._end(value, outcome, error=repr(error))
                 return
         text = f"{value!r} is acknowledged at {told.offset}, by a version of the schema that nobody has made"
-        raise Violation("typed", text, key=self.keys[at])
+        raise Violation("typed", text)
 
     # -- reading
 
@@ -404,7 +404,7 @@ class Workload:
                     key = self.keys[TopicPartition(record.topic, record.partition)]
                     if record.offset < deleted.get(key, 0):
                         text = f"{name} reads {record.offset}, and all below {deleted[key]} was deleted before it began"
-                        raise Violation("KIP-107", text, key=key)
+                        raise Violation("KIP-107", text)
                     self._history.read(name, key, record.offset, identity_of(record))
 
     def _poll(

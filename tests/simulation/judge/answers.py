@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.security.access_rules import AccessRule, filter_from_wire, rule_from_wire
 from minilog.v1 import admin_pb2, records_pb2, security_pb2
 from minilog_broker.quorum.records import CommittedBatch
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.machines.wire import Said

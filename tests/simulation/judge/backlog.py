@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, Buffer, decode_header
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
@@ -102,7 +102,7 @@ class Backlog:
             stream.in_flight[place] += 1
             if stream.in_flight[place] > MOST_IN_FLIGHT and place[1] != NO_PRODUCER_ID:
                 text = f"{call.client} has {stream.in_flight[place]} unanswered batches at {call.host}"
-                raise Violation("V19", text, key=key)
+                raise Violation("V19", text)
 
     def _answered(self, stream: _Stream, message: Any) -> None:
         for result in message.results:
@@ -121,4 +121,4 @@ class Backlog:
             for disk in broker.machine.disks if broker.machine is not None else ():
                 if disk.backlog > MOST_COMMANDS or disk.backlog_bytes > most_bytes:
                     text = f"{disk.backlog} commands, of {disk.backlog_bytes} bytes, wait for the {disk.name} of "
-                    raise Violation("V19", f"{text}{broker.name}", nodes=(broker.number,))
+                    raise Violation("V19", f"{text}{broker.name}")

@@ -12,9 +12,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
+from tests.judges.violation import Violation
 from tests.simulation.judge.metadata import JudgedChange
 from tests.simulation.judge.registrations import Registrations
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
@@ -53,7 +53,7 @@ class Joins:
                 times.popleft()
             if len(times) > MOST_JOINS:
                 text = f"b{number} has joined the ISR of partition {change.key.partition} {len(times)} times within "
-                raise Violation("V19", f"{text}{WINDOW_S:.0f} s, in one life", nodes=(number,), key=change.key)
+                raise Violation("V19", f"{text}{WINDOW_S:.0f} s, in one life")
 
 
 class Calm:
@@ -117,6 +117,4 @@ class Changes:
             text = (
                 f"the ISR of partition {change.key.partition} has changed {len(times)} times since {times[0]:.1f} s, "
             )
-            raise Violation(
-                "V19", f"{text}and nothing was broken or healed since {self._calm.since_s:.1f} s", key=change.key
-            )
+            raise Violation("V19", f"{text}and nothing was broken or healed since {self._calm.since_s:.1f} s")

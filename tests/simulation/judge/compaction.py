@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header
 from minilog_broker.storage.producer_state import restored
+from tests.judges.violation import Violation
 from tests.simulation.judge.compacted_partition import NO_POINT, JudgedPoint, Wrong
 from tests.simulation.judge.copies import content_of
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.machines.machine import EPOCH_S
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from minilog.record_batch.header import BatchHeader
@@ -173,7 +173,7 @@ class Compaction:
         young = None if compaction is None else compaction.first_younger(max(start, asked), upto, oldest_s)
         if young is not None:
             text = f"b{number} begins its log at {upto}, and retention keeps the record at {young.offset}: {young}"
-            raise partition.fail("K1", text, number)
+            raise partition.fail("K1", text)
 
     def _begun(self, partition: JudgedPartition, copy: Copy, begun: JudgedPoint, high_watermark: int) -> None:
         """K4: all below is committed, and so is the end of each transaction there."""
@@ -184,15 +184,15 @@ class Compaction:
         self._announce(partition, begun)
         if begun.clean_to > high_watermark:
             text = f"b{number} begins to compact up to {begun.clean_to}, and its own high watermark is {high_watermark}"
-            raise partition.fail("K4", text, number)
+            raise partition.fail("K4", text)
         names = copy.host.disk.files(copy.path, durable=True)
         if not any(_SNAPSHOT.fullmatch(name) and int(name[:20]) >= begun.clean_to for name in names):
             text = f"b{number} begins to compact up to {begun.clean_to}, and no snapshot has the producers below it"
-            raise partition.fail("K6", text, number)
+            raise partition.fail("K6", text)
         first = self._transactions.first_open(partition.key)
         if first is not None and first < begun.clean_to:
             text = f"b{number} begins to compact up to {begun.clean_to}, a transaction is open from {first} on"
-            raise partition.fail("K4", text, number)
+            raise partition.fail("K4", text)
 
     def _is_excused(self, number: int, partition: JudgedPartition) -> bool:
         return self._truth.damage.excuses(number, partition.key)
@@ -225,7 +225,7 @@ class Compaction:
 
     def _raise(self, partition: JudgedPartition, number: int, wrong: Wrong | None) -> None:
         if wrong is not None:
-            raise partition.fail(wrong.rule, f"b{number}: {wrong.text}", number)
+            raise partition.fail(wrong.rule, f"b{number}: {wrong.text}")
 
     # -- for readers
 

@@ -155,10 +155,10 @@ class JudgeOfCoordinators:
             what = "commits" if marker.committed else "aborts"
             if found is None or found[0] != marker.committed:
                 text = f"b{number} {what} producer {marker.producer_id}, its log says {found}"
-                raise partition.fail("V15", text, number)
+                raise partition.fail("V15", text)
             if not partition.is_held(copy.host.number, found[1]):
                 text = f"b{number} {what} producer {marker.producer_id}, and that is not committed yet"
-                raise partition.fail("V15", text, number)
+                raise partition.fail("V15", text)
             if marker.committed:
                 self._check_winners(partition, copy, marker.producer_id)
 
@@ -168,7 +168,7 @@ class JudgeOfCoordinators:
         at = log.generation_of[producer_id]
         if not any(log.winners[at] <= named for named in self._named.get(at, ())):
             text = f"b{number} commits generation {at[1]} of {at[0]}: no request named all of {sorted(log.winners[at])}"
-            raise partition.fail("V15", text, number)
+            raise partition.fail("V15", text)
 
     def _ended(self, call: Said, message: Any) -> None:
         number, _ = self._truth.speaker(call.host)
@@ -185,7 +185,7 @@ class JudgeOfCoordinators:
             return  # it was said where the log begins no more
         if end is None or not partition.is_held(copy.host.number, end):
             text = f"b{number} answers that generation {at[1]} of {at[0]} is committed, and it is not yet"
-            raise partition.fail("V15", text, number)
+            raise partition.fail("V15", text)
 
     # -- who may write
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from minilog.types import TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.judge.redriving import Place, letters
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.queuing import Queuing

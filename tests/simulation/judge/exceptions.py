@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.clients.history import History
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
@@ -46,9 +46,9 @@ class Exceptions:
         since_s = self._cluster.now_s - CALM_S
         hosts = [self._cluster.host(name) for name in self._workload.replicas[key]]
         if not self._cluster.plan.unclean:
-            self._cluster.fail(Violation("V7", "an unclean election of a topic that allows none", key=key))
+            self._cluster.fail(Violation("V7", "an unclean election of a topic that allows none"))
         elif all(host.is_well and host.well_since_s < since_s for host in hosts):
-            self._cluster.fail(Violation("V7", "an unclean election, and all replicas have been well", key=key))
+            self._cluster.fail(Violation("V7", "an unclean election, and all replicas have been well"))
         self._cluster.count("an unclean election")
         self._history.exempt(key)
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import common_pb2
 from minilog.v1.records_pb2 import BrokerStateRecord
+from tests.judges.violation import Violation
 from tests.simulation.judge.hearing import Lead
 from tests.simulation.judge.registrations import Decision
 from tests.simulation.machines.machine import EPOCH_S
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
@@ -102,7 +102,7 @@ class Fencing:
         if awake_s <= timeout_s * (NEVER_HEARD_PERIOD if heard_s is None else FULL_PERIOD):
             text = f"{controller.name} fences b{state.broker_id} for {awake_s:.3f} s of silence in which it was awake, "
             text += f"its session time-out is {timeout_s:.1f} s"
-            raise Violation("V20", text, nodes=(controller.number, state.broker_id), epoch=decision.quorum_epoch)
+            raise Violation("V20", text)
 
     def _true_s(self, host: SimulatedHost, wall_us: int) -> float:
         offset_us = host.wall_offset_us if host.machine is None else host.machine.wall_offset_us
@@ -127,7 +127,7 @@ class Fencing:
             running_s = now_s - since_s - paused_s(controller, since_s, now_s, 0.0)
             if running_s > overdue_s and not metadata.later_of(number, controller.number):
                 text = f"{controller.name} has not heard b{number} for {running_s:.1f} s, and does not fence it"
-                raise Violation("session", text, nodes=(controller.number, number), epoch=lead.epoch)
+                raise Violation("session", text)
 
 
 def paused_s(host: SimulatedHost, since_s: float, until_s: float, longer_than_s: float) -> float:

@@ -16,8 +16,8 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
+from tests.judges.violation import Violation
 from tests.simulation.machines.host import METADATA_ERROR, METADATA_HANGS
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
@@ -114,7 +114,7 @@ class Hearing:
         since_s = max(others[needed - 1], began_s, self._resumed_s.get(number, -1e9))
         if now_s - since_s > PATIENCE * self._fetch_timeout_s:
             text = f"b{number} answers as the controller of epoch {epoch}, and has heard no majority for "
-            raise Violation("V21", f"{text}{now_s - since_s:.2f} s", nodes=(number,), epoch=epoch)
+            raise Violation("V21", f"{text}{now_s - since_s:.2f} s")
 
     def leads(self, number: int, life: int, epoch: int) -> None:
         """V20: somebody is heard of who leads an epoch, for the first time."""
@@ -145,7 +145,7 @@ class Hearing:
         hearing = [v for v in following if v != other and self._is_steady(other, v)]
         if len(hearing) + 1 > len(voters) // 2:
             text = f"b{other} led quorum epoch {led}, {hearing} heard it all the time, and b{number} leads {epoch}"
-            raise Violation("V20", text, nodes=(other, number), epoch=epoch)
+            raise Violation("V20", text)
 
     def _is_steady(self, one: int, other: int) -> bool:
         now_s = self._cluster.now_s

@@ -15,9 +15,9 @@ from minilog.record_batch.header import iterate_headers
 from minilog.v1 import records_pb2
 from minilog.versions import range_from_wire
 from minilog_broker.quorum.records import CommittedBatch, decode_run
+from tests.judges.violation import Violation
 from tests.simulation.judge.metadata import LOG_NAME
 from tests.simulation.machines.host import DATA_PATH
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
@@ -165,12 +165,12 @@ class Images:
             text = (
                 f"{where} is of epoch {snapshot.epoch}; before it {None if last is None else last.epoch} is committed"
             )
-            raise Violation("V13", text, nodes=(snapshot.number,))
+            raise Violation("V13", text)
         said = decoded(snapshot.content).said
         for name in [*self._replayed.said, *said]:
             if said.get(name) != self._replayed.said.get(name):
                 text = f"{where} says of {name}: {said.get(name)}; committed is {self._replayed.said.get(name)}"
-                raise Violation("V13", text.replace("\n", " "), nodes=(snapshot.number,))
+                raise Violation("V13", text.replace("\n", " "))
 
     def _replay_to(self, end_offset: int) -> CommittedBatch | None:
         """The last committed batch below."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
+from tests.judges.violation import Violation
 from tests.simulation.clients.queue_settings import QUEUE, drawn
 from tests.simulation.judge import levels
 from tests.simulation.judge.answers import Answers
@@ -35,7 +36,6 @@ from tests.simulation.judge.sessions import Sessions
 from tests.simulation.judge.settings import Settings
 from tests.simulation.judge.transactions import Transactions, is_marked
 from tests.simulation.judge.truth import Truth
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from minilog_broker.quorum.records import CommittedBatch
@@ -135,7 +135,7 @@ class Judge:
         leaderless = [key for key, state in states.items() if state.leader_id < 0]
         if leaderless:
             text = f"{len(leaderless)} of {len(states)} partitions have no leader"
-            raise Violation("V19", text, key=leaderless[0])
+            raise Violation("V19", text)
 
     def _written(self, number: int, path: str) -> None:
         """A file of a host took this name."""

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.partition_key import PartitionKey
 from minilog.v1.records_pb2 import PartitionRecord
+from tests.judges.violation import Violation
 from tests.simulation.judge.fencing import HARMLESS, paused_s
 from tests.simulation.judge.hearing import Lead
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
@@ -151,7 +151,7 @@ class Lag:
                     f"b{host.number} leads partition {key.partition}, b{member} has lagged for {running_s:.1f} s, and "
                 )
                 text += f"is in the ISR; the lag time is {lag_s:.1f} s"
-                raise Violation("V19", text, nodes=(host.number, member), key=key)
+                raise Violation("V19", text)
 
     def _look_at_who_is_out(
         self, key: PartitionKey, state: PartitionRecord, host: SimulatedHost, known: _Leadership

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
 from minilog_broker.storage.epoch_cache import EpochCache
+from tests.judges.violation import Violation
 from tests.simulation.judge.copies import Copy, content_of
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.judge.truth import Truth
@@ -46,7 +46,7 @@ class LeaderEpochs:
         wrong = first_wrong(epochs, content_of(content), max(start, copy.live.start), copy.live.end)
         if wrong is not None:
             text = f"on b{copy.host.number} {wrong} in the log {copy.path} from {start} to {copy.live.end}"
-            raise Violation("V3", text, nodes=(copy.host.number,), key=key)
+            raise Violation("V3", text)
 
 
 def first_wrong(epochs: _Epochs, content: bytes | None, start: int, end: int) -> str | None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from minilog.v1 import records_pb2
 from minilog_broker.quorum.records import CommittedBatch
+from tests.judges.violation import Violation
 from tests.simulation.judge.copies import read_json
 from tests.simulation.machines.host import DATA_PATH
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.judge.copies import Copy
@@ -85,10 +85,10 @@ def _written(record: records_pb2.MetadataRecord, which: str) -> list[str]:
 
 def look(truth: Truth) -> None:
     """At all copies: the level that their batches need, as they say it themselves, and the level that the disk has."""
-    for copy, key, _ in truth.all_copies():
+    for copy, _, _ in truth.all_copies():
         if _needed(copy) > FIRST and (recorded := _recorded(copy)) is not None and recorded < _needed(copy):
             text = f"{copy.path} of b{copy.host.number} has batches of level {_needed(copy)}, and its broker.json says "
-            raise Violation("level", f"{text}{recorded}", nodes=(copy.host.number,), key=key)
+            raise Violation("level", f"{text}{recorded}")
 
 
 def _needed(copy: Copy) -> int:

@@ -20,10 +20,10 @@ from minilog.types import TopicPartition
 from minilog_broker.server.clients.coordinator_calls import SCRUB_TIMEOUT_S
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
+from tests.judges.violation import Violation
 from tests.simulation.clients.history import History, Outcome
 from tests.simulation.judge.good_minimum import good_since_s, heard_since_s
 from tests.simulation.machines.host import DATA_PATH
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.queries import Queries
@@ -60,16 +60,14 @@ async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Excep
             well_since_s = max(cluster.clients_well_since_s, asked_s, refused_s(cluster, leader), kept_out_s)
             if min(calm.lasts_s, cluster.now_s - well_since_s) > CALM_STALL_S:
                 text = f"{at} acknowledges nothing since {well_since_s:.1f} s, and nothing was broken or healed since "
-                raise Violation("V19", f"{text}{calm.since_s:.1f} s", key=key)
+                raise Violation("V19", f"{text}{calm.since_s:.1f} s")
             replicas, count = workload.replicas[key], cluster.plan.min_in_sync
             if moves:
                 replicas, count = _replicas_of(cluster, judge, key)
             hosts = [cluster.host(name) for name in replicas]
             since_s = max(good_since_s(cluster, judge.lead, hosts, count), well_since_s)
             if cluster.now_s - since_s > STALL_S and _is_held(cluster, workload, at, hosts, judge.lead):
-                raise Violation(
-                    "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key
-                )
+                raise Violation("V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well")
 
 
 def refused_s(cluster: SimulatedCluster, leader: SimulatedHost | None) -> float:
@@ -205,9 +203,7 @@ async def _all_acknowledge(
             return
         workload.outruns |= any(kept_out_s.get(key, 0.0) > since_s for key in silent)
         if cluster.now_s > deadline_s:
-            raise Violation(
-                "V19", f"nothing is acknowledged in partitions {[k.partition for k in silent]}", key=silent[0]
-            )
+            raise Violation("V19", f"nothing is acknowledged in partitions {[k.partition for k in silent]}")
         await asyncio.sleep(LOOK_S)
 
 
@@ -240,7 +236,7 @@ def copies_agree(
                 theirs = {offset: batch for offset, batch in others.items() if start <= offset < upto}
                 shared = mine.keys() & theirs.keys()
                 if any(mine[offset] != theirs[offset] for offset in shared):
-                    raise Violation("V3", f"two copies of {at} differ below {upto}", key=key)
+                    raise Violation("V3", f"two copies of {at} differ below {upto}")
 
 
 def _copy(host: SimulatedHost, at: TopicPartition, key: PartitionKey) -> tuple[dict[int, bytes], int] | None:

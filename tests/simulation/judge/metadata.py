@@ -21,10 +21,10 @@ from minilog_broker.controller.topic_config import BUILT_IN, effective_topic_con
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
 from minilog_broker.replication.partition_state import TopicConfig
 from tests.judges.states import check_state
+from tests.judges.violation import Violation
 from tests.simulation.judge.copies import Copies, Copy, View, read_json
 from tests.simulation.judge.registrations import Decision, NextLife, Registrations
 from tests.simulation.machines.host import DATA_PATH
-from tests.simulation.violation import Violation
 
 LOG_NAME = "__cluster_metadata-0"
 
@@ -151,12 +151,12 @@ class Metadata:
         lacks = self._first_difference(copy, copy.live)
         if lacks is not None:
             text = f"b{number} tells in quorum epoch {epoch} that {high_watermark} is committed, and has not what was "
-            raise Violation("V12", f"{text}committed at {lacks}", nodes=(number,), epoch=epoch)
+            raise Violation("V12", f"{text}committed at {lacks}")
         known = len(self.batches)
         self.batches.extend(each for each in copy.live.from_offset(self.end) if each.next_offset <= high_watermark)
         if self.end != high_watermark:
             text = f"b{number} tells that {high_watermark} is committed, and has a log up to {copy.live.end}"
-            raise Violation("V12", text, nodes=(number,), epoch=epoch)
+            raise Violation("V12", text)
         for header in self.batches[known:]:
             if header.is_control:
                 change = decode_leader_change(copy.live.content(header.base_offset))
@@ -199,11 +199,11 @@ class Metadata:
         if not any(map(self._is_held_by_majority, (self._directories, *changes))):
             text = f"b{number} tells that {self.end} is committed, and of the voters {self.voters} only "
             text += f"{sorted(self._held_by(self._directories))} have it on disk"
-            raise Violation("V12", text, nodes=(number,), epoch=epoch)
+            raise Violation("V12", text)
         led = self._led.get(newest.partition_leader_epoch, (-1, 0))[0] == number  # then, it was committed by counting
         if newest.partition_leader_epoch < epoch and not led and not self._is_entered(epoch):
             text = f"b{number} tells in quorum epoch {epoch} that {self.end} is committed, which ends in epoch "
-            raise Violation("V12", f"{text}{newest.partition_leader_epoch}", nodes=(number,), epoch=epoch)
+            raise Violation("V12", f"{text}{newest.partition_leader_epoch}")
 
     def _is_entered(self, epoch: int) -> bool:
         """A majority has an entry of that epoch: what it tells may be less, where it told it to one who is behind."""
@@ -248,7 +248,7 @@ class Metadata:
         lacks = self._first_difference(copy, copy.live)
         if lacks is not None:
             text = f"b{number} leads quorum epoch {epoch}, and has not what was committed at {lacks}"
-            raise Violation("V12", text, nodes=(number,), epoch=epoch)
+            raise Violation("V12", text)
 
     def check_kept(self) -> None:
         """A majority goes on having what is committed."""
@@ -256,7 +256,7 @@ class Metadata:
         if self.batches and not any(map(self._is_held_by_majority, (self._directories, *sets))):
             holders = sorted(self._held_by(self._directories))
             text = f"of the voters {self.voters} only {holders} have on disk what is committed up to {self.end}"
-            raise Violation("V12", text, nodes=tuple(self.voters))
+            raise Violation("V12", text)
 
     def _is_held_by_majority(self, directories: Mapping[int, str]) -> bool:
         return len(self._held_by(directories)) > (len(directories) or len(self._voters)) // 2

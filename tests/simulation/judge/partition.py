@@ -22,12 +22,12 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog.v1 import records_pb2
 from tests.judges.partition import Sequences
+from tests.judges.violation import Violation
 from tests.simulation.judge.compacted_partition import CompactedPartition
 from tests.simulation.judge.copies import Copies, Copy, View, first_from
 from tests.simulation.judge.damage import KnownDamage
 from tests.simulation.judge.metadata import JudgedChange, Metadata, is_same
 from tests.simulation.judge.registrations import HEARD_S
-from tests.simulation.violation import Violation
 
 
 @dataclass(slots=True)
@@ -68,8 +68,8 @@ class JudgedPartition:
     def end(self) -> int:
         return self.batches[-1].next_offset if self.batches else 0
 
-    def fail(self, rule: str, text: str, *nodes: int) -> Violation:
-        return Violation(rule, f"{self.name}: {text}", nodes=nodes, key=self.key)
+    def fail(self, rule: str, text: str) -> Violation:
+        return Violation(rule, f"{self.name}: {text}")
 
     def view(self, copy: Copy) -> View:
         return copy.live if self.unsynced_since_s is not None else copy.durable
@@ -91,7 +91,7 @@ class JudgedPartition:
             lead = self.leads[epoch] = JudgedLead(number, life)
         if (lead.number, lead.life) != (number, life):
             text = f"life {life} of b{number} leads in epoch {epoch}, and life {lead.life} of b{lead.number} did"
-            raise self.fail("V17", text, number, lead.number)
+            raise self.fail("V17", text)
         return lead
 
     def told(self, number: int, high_watermark: int, lead: JudgedLead | None) -> list[BatchHeader]:
@@ -99,7 +99,7 @@ class JudgedPartition:
         if lead is not None:
             if high_watermark < lead.high_watermark:
                 text = f"b{number} tells the high watermark {high_watermark}, and told {lead.high_watermark} before"
-                raise self.fail("V8", text, number)
+                raise self.fail("V8", text)
             lead.high_watermark = high_watermark
         if self.exempt or high_watermark <= 0:
             return []
@@ -122,7 +122,7 @@ class JudgedPartition:
             if self.damage.excuses(number, self.key):
                 return self.batches[known:]
             text = f"b{number} tells the high watermark {high_watermark}, and has a log up to {copy.live.end}"
-            raise self.fail("V1", text, number)
+            raise self.fail("V1", text)
         for header in self.batches[known:]:
             self._committed(header)
         self._check_holders(number)
@@ -160,11 +160,11 @@ class JudgedPartition:
     def _check_own(self, number: int, copy: Copy, view: View, high_watermark: int) -> None:
         if view.end < high_watermark and self._start(copy, view) < high_watermark:
             text = f"b{number} tells the high watermark {high_watermark}, its log is durable up to {view.end}"
-            raise self.fail("V1", text, number)
+            raise self.fail("V1", text)
         lacks = self.first_lack(copy, view, min(high_watermark, self.end))
         if lacks is not None:
             text = f"b{number} tells the high watermark {high_watermark}, and has not what was committed at {lacks}"
-            raise self.fail("V9", text, number)
+            raise self.fail("V9", text)
 
     def _committed(self, header: BatchHeader) -> None:
         if header.producer_id == NO_PRODUCER_ID or header.is_control:
@@ -230,7 +230,7 @@ class JudgedPartition:
                 text = (
                     f"b{number} is in the ISR {list(state.in_sync_replicas)} or eligible, and cuts its log to {cut}; "
                 )
-                raise self.fail("V5", f"{text}{self.end} is committed", number)
+                raise self.fail("V5", f"{text}{self.end} is committed")
 
     def _counts(self, number: int, state: records_pb2.PartitionRecord) -> bool:
         return (
@@ -252,7 +252,7 @@ class JudgedPartition:
         number, lacks = found
         text = f"b{number} is in the ISR {list(state.in_sync_replicas)} or eligible {list(state.eligible_leaders)} of "
         text += f"partition epoch {state.partition_epoch}, and has not {lacks}; {self.end} is committed"
-        raise self.fail("V5", text, number)
+        raise self.fail("V5", text)
 
     def is_held(self, number: int, upto: int) -> bool:
         """Whether all that the log of host `number` has below `upto` is on the disks of whoever counts: so it may be
@@ -286,7 +286,7 @@ class JudgedPartition:
         ]
         if len(holders) < min(needed, self.metadata.later_min(self.key.topic_id)):
             text = f"b{number} tells that {self.end} is committed: only {holders} have it, min.insync.replicas={needed}"
-            raise self.fail("V18", text, number)
+            raise self.fail("V18", text)
 
     def check_deleted(self) -> None:
         """KIP-107: below what was answered nothing is left on whoever could be elected. The controller may know a later
@@ -300,7 +300,7 @@ class JudgedPartition:
         number, start = found
         text = f"b{number} is in the ISR {list(state.in_sync_replicas)} or eligible, and its log starts at "
         text += f"{start}; it was answered that all below {self.deleted} is deleted"
-        raise self.fail("KIP-107", text, number)
+        raise self.fail("KIP-107", text)
 
     def _keeping(self, state: records_pb2.PartitionRecord) -> tuple[int, int] | None:
         """Of who could be elected in that state, one whose log begins below what is deleted, and where."""
@@ -316,7 +316,7 @@ class JudgedPartition:
         """V1: what a leader tells of its log start never goes back in its epoch."""
         if log_start < lead.log_start:
             text = f"b{number} tells the log start {log_start}, and told {lead.log_start} before"
-            raise self.fail("V1", text, number)
+            raise self.fail("V1", text)
         lead.log_start = log_start
 
     # -- answers
@@ -328,7 +328,7 @@ class JudgedPartition:
         for before, lead in self.leads.items():
             if before < epoch and lead.high_watermark > answered:
                 text = f'b{number} answers "latest" with {answered} in epoch {epoch}, and b{lead.number} told '
-                raise self.fail("V8", f"{text}{lead.high_watermark} in epoch {before}", number, lead.number)
+                raise self.fail("V8", f"{text}{lead.high_watermark} in epoch {before}")
 
     def changed(self, change: JudgedChange) -> None:
         """A state of it was committed."""
@@ -349,5 +349,5 @@ class JudgedPartition:
             return
         if not self.metadata.topics[self.key.topic_id].config.unclean_leader_election:
             text = f"b{state.leader_id} is elected, only {sorted(electable)} could be; damaged are "
-            raise self.fail("V6", text + str(list(before.damaged_replicas)), state.leader_id)
+            raise self.fail("V6", text + str(list(before.damaged_replicas)))
         self.exempt = True

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.errors import CorruptMessage, UnsupportedVersion
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer, iterate_headers
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.machines.wire import Said
@@ -49,7 +49,7 @@ class Positions:
         place = key, run.position_number
         begins = self._asked.get(call, {}).get(place)
         if begins is None:
-            raise Violation("sessions", f"{call.host} sends {call.client} a run of position {place[1]}", key=key)
+            raise Violation("sessions", f"{call.host} sends {call.client} a run of position {place[1]}")
         sent = self._sent.setdefault(call, {})
         sent_up_to = sent.get(place, begins)
         if sent_up_to is None:
@@ -62,7 +62,7 @@ class Positions:
             is_joined = not leads and _is_gap_around(headers[0], sent_up_to)
             if first != sent_up_to and not begins_within and not is_joined:
                 text = f"{call.host} sends {call.client} offsets {first} to {end} for a position at {begins}, sent up "
-                raise Violation("sessions", f"{text}to {sent_up_to}", key=key)
+                raise Violation("sessions", f"{text}to {sent_up_to}")
             sent[place] = end
         if not is_sound:
             sent[place] = None

@@ -15,7 +15,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header
 from minilog.record_batch.reader import read_payload
 from minilog.v1 import coordinator_records_pb2 as records_pb2
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 _OFFSETS = 32  # that begin in one block
 

@@ -27,9 +27,9 @@ from minilog.net.coordinators_of import QUEUES_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader
 from minilog.v1 import queue_pb2
+from tests.judges.violation import Violation
 from tests.simulation.judge.queue_pieces import QueuePartition, QueuePieces, leases_in, rows_in
 from tests.simulation.judge.redriving import Place, Redrives
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.queuing import Queuing
@@ -230,9 +230,9 @@ class QueueRecords:
         log.read(copy.live, self._queue)
         end = log.ends.get(lease_id)
         if end is None:
-            raise partition.fail("Q1", f"b{number} answers lease {lease_id}, and its log has no such", number)
+            raise partition.fail("Q1", f"b{number} answers lease {lease_id}, and its log has no such")
         if not partition.is_held(copy.host.number, end):
-            raise partition.fail("Q1", f"b{number} answers lease {lease_id}, and it is not committed", number)
+            raise partition.fail("Q1", f"b{number} answers lease {lease_id}, and it is not committed")
 
     def _check_stable(self, key: PartitionKey, last: int, lease_id: int) -> None:
         """All of it may be committed, and of no transaction that is open for all that anybody can know."""

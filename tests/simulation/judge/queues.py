@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from minilog.queues.message import Verdict
 from minilog.types import TopicPartition
+from tests.judges.violation import Violation
 from tests.simulation.judge.dead_letters import check_dead_letters
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.queuing import Queuing

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from minilog.v1 import common_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
 from tests.judges.quorum import Leaders, Votes
+from tests.judges.violation import Violation
 from tests.simulation.judge.copies import read_json
 from tests.simulation.judge.metadata import LOG_NAME
 from tests.simulation.machines.host import DATA_PATH
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.judge.hearing import Hearing
@@ -67,17 +67,17 @@ class Quorum:
         epoch, voted_for = self._stored(voter)
         if message.epoch > max(epoch, self._epoch_of_log(voter)):
             text = f"b{voter} answers a vote in epoch {message.epoch}, its disk has epoch {epoch}"
-            raise Violation("V11", text, nodes=(voter,), epoch=request.epoch)
+            raise Violation("V11", text)
         self._votes.epoch(voter, disk, message.epoch, is_voter=voter in self._truth.metadata.voters)
         if not message.granted or request.pre_vote:
             return
         if request.voter_directory_id not in (b"", message.directory_id):
             text = f"b{voter} grants the vote of directory {request.voter_directory_id.hex()[:8]}, which it lost"
-            raise Violation("V11", text, nodes=(voter,), epoch=request.epoch)
+            raise Violation("V11", text)
         candidate = request.candidate_id
         if epoch < request.epoch or (epoch == request.epoch and voted_for != candidate):
             text = f"b{voter} votes for b{candidate} in epoch {request.epoch}, its disk has ({epoch}, {voted_for})"
-            raise Violation("V11", text, nodes=(voter, candidate), epoch=request.epoch)
+            raise Violation("V11", text)
         self._votes.vote(voter, disk, request.epoch, candidate)
 
     def _stored(self, number: int) -> tuple[int, int]:
@@ -119,6 +119,6 @@ class Quorum:
         stored, _ = self._stored(number)
         if stored < epoch:
             text = f"b{number} leads quorum epoch {epoch}, its disk has {stored}"
-            raise Violation("V11", text, nodes=(number,), epoch=epoch)
+            raise Violation("V11", text)
         self._truth.metadata.check_leader(number, epoch)
         self._hearing.leads(number, life, epoch)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
 from minilog_broker.quorum.records import METADATA_KEY
+from tests.judges.violation import Violation
 from tests.simulation.judge.copies import Copy, content_of
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.judge.partition import JudgedPartition
@@ -82,7 +82,7 @@ class RecordedEnds:
             seen = self._seen[copy, key] = self._read(copy, key, stored, seen)
         elif cut is not None and max(seen.high_watermark, seen.durable_end) > cut:
             text = f"b{copy.host.number} cuts {copy.path} to {cut}, and its checkpoint promises {seen.durable_end} "
-            raise Violation("V1", f"{text}and {seen.high_watermark}", nodes=(copy.host.number,), key=key)
+            raise Violation("V1", f"{text}and {seen.high_watermark}")
         if is_durable:
             seen.before = None
         self._check_ends(copy, key, partition, seen)
@@ -111,7 +111,7 @@ class RecordedEnds:
                 text = (
                     f"the log {copy.path} on b{copy.host.number} began at {before.least_start}, and begins at {start}"
                 )
-                raise Violation("V1", f"{text} now", nodes=(copy.host.number,), key=key)
+                raise Violation("V1", f"{text} now")
             found.least_start, found.files = before.least_start, before.files
         return found
 
@@ -123,8 +123,8 @@ class RecordedEnds:
         synced = copy.durable.end
         if recorded.durable_end > max(synced, recorded.start):
             text = f"on b{copy.host.number} {copy.path} is recorded as durable up to {recorded.durable_end}, on the "
-            raise Violation("V1", f"{text}disk is {synced}", nodes=(copy.host.number,), key=key)
+            raise Violation("V1", f"{text}disk is {synced}")
         end = copy.live.end if partition is not None and partition.unsynced_since_s is not None else synced
         if recorded.high_watermark > end:
             text = f"on b{copy.host.number} the high watermark {recorded.high_watermark} of {copy.path} is recorded, "
-            raise Violation("V1", f"{text}and the log ends at {end}", nodes=(copy.host.number,), key=key)
+            raise Violation("V1", f"{text}and the log ends at {end}")

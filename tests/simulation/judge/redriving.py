@@ -17,7 +17,7 @@ from minilog.queues.dead_letters import HEADER_NAMES, OFFSET_HEADER, PARTITION_H
 from minilog.record_batch.header import BatchHeader
 from minilog.record_batch.reader import read_payload
 from minilog.v1 import coordinator_records_pb2 as records_pb2
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.judge.partition import JudgedPartition

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from minilog.partition_key import PartitionKey
 from minilog.v1 import records_pb2
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 HEARD_S = 3.0  # until then every leader and voter that runs knows what is committed
 
@@ -74,7 +74,7 @@ class Registrations:
         number, life = state.broker_id, self.lives.get(state.broker_id)
         if life is None or life.broker_epoch != state.broker_epoch:
             text = f"a state of life {state.broker_epoch} of b{number} is committed, registered is {life}"
-            raise Violation("V17", text, nodes=(number,))
+            raise Violation("V17", text)
         if state.fenced and not life.fenced and decision is not None:
             self._fenced(state, decision)
         life.fenced, life.stopping = state.fenced, state.stopping
@@ -85,4 +85,4 @@ class Registrations:
             life = self.lives.get(number)
             if life is None or life.fenced or life.stopping:
                 text = f"b{number} joins the ISR of partition {key.partition}, and registered is {life}"
-                raise Violation("session", text, nodes=(number,), key=key)
+                raise Violation("session", text)

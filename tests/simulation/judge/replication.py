@@ -18,6 +18,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer, decode_header, iterate_headers
 from minilog.v1 import common_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
+from tests.judges.violation import Violation
 from tests.simulation.judge.compaction import Compaction
 from tests.simulation.judge.partition import JudgedLead, JudgedPartition
 from tests.simulation.judge.transactions import Transactions
@@ -93,10 +94,10 @@ class Replication:
         self._committed(partition, number, partition.told(number, told.high_watermark, lead))
         if told.last_stable_offset > told.high_watermark:
             text = f"b{number} tells LSO {told.last_stable_offset} and HW {told.high_watermark}"
-            raise partition.fail("V1", text, number)
+            raise partition.fail("V1", text)
         if told.log_start_offset > max(told.last_stable_offset, 0):
             text = f"b{number} tells log start {told.log_start_offset} and LSO {told.last_stable_offset}"
-            raise partition.fail("V1", text, number)
+            raise partition.fail("V1", text)
         if lead is not None:
             partition.check_start(number, told.log_start_offset, lead)
         self._transactions.check_stable(partition, number, told)
@@ -118,7 +119,7 @@ class Replication:
             return  # rotten on the disk, which the reader finds
         if header.base_offset >= run.high_watermark:
             text = f"b{number} hands a reader what is at {header.base_offset}, its high watermark is "
-            raise partition.fail("V14", f"{text}{run.high_watermark}", number)
+            raise partition.fail("V14", f"{text}{run.high_watermark}")
 
     def _ends(self, call: Said, message: Any, payloads: Sequence[Buffer]) -> None:
         number, life = self._truth.speaker(call.host)
@@ -165,7 +166,7 @@ class Replication:
             if found is not None and (found.base_offset, found.crc) == (offset, header.crc):
                 return
         text = f"b{number} acknowledges {header.record_count} records at {offset}; on its disk is {found}"
-        raise partition.fail("V7", text, number)
+        raise partition.fail("V7", text)
 
     # -- followers, and who is in sync
 
@@ -181,7 +182,7 @@ class Replication:
             view = self._truth.copies.of(number, name).durable
             if view.batches and view.end < progress.durable_end_offset:
                 text = f"b{number} says that {name} is durable up to {progress.durable_end_offset}, on its disk is "
-                raise self._truth.violation("V1", f"{text}{view.end}", key, number)
+                raise Violation("V1", f"{text}{view.end}")
 
     def _propose(self, call: Said, message: Any, payloads: Sequence[Buffer]) -> None:
         if self._truth.speaker(call.client)[0] < 0:
@@ -191,7 +192,7 @@ class Replication:
             key = PartitionKey(proposal.partition_id.topic_id, proposal.partition_id.partition)
             if message.broker_id not in members:
                 text = f"b{message.broker_id} proposes the ISR {members} without itself"
-                raise self._truth.violation("V4", text, key, message.broker_id)
+                raise Violation("V4", f"{text} of {self._truth.log_name(key)}")
 
     # -- deletions
 
@@ -210,6 +211,6 @@ class Replication:
                 continue
             if result.low_watermark > partition.deletable:
                 text = f"b{number} has deleted below {result.low_watermark}, only {partition.deletable} was asked for"
-                raise partition.fail("KIP-107", text, number)
+                raise partition.fail("KIP-107", text)
             partition.deleted = max(partition.deleted, result.low_watermark)
             partition.check_deleted()

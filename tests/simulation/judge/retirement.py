@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
 from minilog.v1 import records_pb2
+from tests.judges.violation import Violation
 from tests.simulation.judge.metadata import LOG_NAME
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from minilog_broker.quorum.records import CommittedBatch
@@ -42,7 +42,7 @@ class Retirement:
                 moving = sum(broker_id in state.removing_replicas for state in self._states.values())
                 if moving > MOST_MOVES:
                     text = f"{moving} partitions of b{broker_id}, which is decommissioned, are on their way"
-                    raise Violation("retire", text, nodes=(broker_id,))
+                    raise Violation("retire", text)
 
     def _apply(self, record: records_pb2.MetadataRecord) -> None:
         match record.WhichOneof("record"):
@@ -70,17 +70,17 @@ class Retirement:
         for broker_id in set(state.replicas) - set(former.replicas if former is not None else ()):
             if broker_id in self._cordons:
                 text = f"b{broker_id} is cordoned, and gets a replica"
-                raise Violation("retire", text, key=key, nodes=(broker_id,))
+                raise Violation("retire", text)
             if broker_id not in self._fenced:
                 text = f"b{broker_id} is not registered, and gets a replica"
-                raise Violation("retire", text, key=key, nodes=(broker_id,))
+                raise Violation("retire", text)
 
     def _forgotten(self, broker_id: int) -> None:
         if left := self._replicas(broker_id):
             text = f"b{broker_id} is forgotten, and has replicas of {left} partitions"
-            raise Violation("retire", text, nodes=(broker_id,))
+            raise Violation("retire", text)
         if not self._fenced.pop(broker_id):
-            raise Violation("retire", f"b{broker_id} is forgotten, and was not fenced", nodes=(broker_id,))
+            raise Violation("retire", f"b{broker_id} is forgotten, and was not fenced")
         self._cordons.pop(broker_id, None)
 
     def _replicas(self, broker_id: int) -> int:
@@ -101,7 +101,7 @@ class Retirement:
         while left := {broker_id: count for broker_id in self._leaving() if (count := self._replicas(broker_id))}:
             if self._cluster.now_s > until_s:
                 text = f"{EMPTY_WITHIN_S} s behind the last fault brokers that are decommissioned have replicas: {left}"
-                raise Violation("retire", text, nodes=tuple(left))
+                raise Violation("retire", text)
             await asyncio.sleep(LOOK_S)
 
     def _throttled_s(self) -> float:

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from minilog.net.sessions import SESSION_METADATA
 from minilog.security.access_rules import Operation, ResourceKind, rule_from_wire
 from minilog_broker.quorum.records import CommittedBatch
+from tests.judges.violation import Violation
 from tests.simulation.judge.rights_of_calls import NEEDS, of_ids
 from tests.simulation.judge.rules import Asker, Right, RulesOfTime
 from tests.simulation.machines.identities import ADMIN
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster

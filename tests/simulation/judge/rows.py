@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tests.judges.violation import Violation
 from tests.simulation.clients.history import History, Outcome
 from tests.simulation.judge.liveness import LOOK_S
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
@@ -43,7 +43,7 @@ async def check_filtered(
         if cluster.now_s > deadline_s:
             name, key = behind[0]
             text = f"{name} stops at {readers.positions(name).get(key, 0)} of partition {key.partition}, and "
-            raise Violation("V14", f"{text}{wanted[key]} is what others have read", key=key)
+            raise Violation("V14", f"{text}{wanted[key]} is what others have read")
         await asyncio.sleep(LOOK_S)
     readers.check()
 

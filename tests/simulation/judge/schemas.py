@@ -13,7 +13,7 @@ from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.typed.schema.wire import schema_from_wire
 from minilog.v1 import admin_pb2, records_pb2, typed_pb2
 from minilog_broker.quorum.records import CommittedBatch
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.machines.wire import Said

@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from minilog.partition_key import PartitionKey
-from tests.simulation.violation import Violation
+from tests.judges.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.judge.truth import Truth
@@ -63,7 +63,7 @@ class Sessions:
                 text = f"b{leader[0]} proposes that b{each.broker_id} joins in partition epoch "
                 text += f"{proposal.partition_epoch} of partition {key.partition}, and its life {each.broker_epoch} "
                 text += "has told it nothing" if told < 0 else f"told it something under {told} last"
-                raise Violation("session", text, nodes=(leader[0], each.broker_id), key=key)
+                raise Violation("session", text)
 
     def _members(self, key: PartitionKey, partition_epoch: int) -> set[int] | None:
         """The ISR of that partition epoch; None where that is not the newest state."""

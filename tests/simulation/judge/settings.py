@@ -12,8 +12,8 @@ from minilog.aio import Admin
 from minilog.effective import Source
 from minilog.errors import MinilogError
 from minilog_broker.quorum.records import CommittedBatch
+from tests.judges.violation import Violation
 from tests.simulation.machines.identities import ADMIN
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
@@ -58,7 +58,7 @@ class Settings:
             for number, host in cluster.hosts.items():
                 while host.process is not None and (wrong := await self._wrong(admin, number)) is not None:
                     if cluster.now_s > deadline_s:
-                        raise Violation("settings", wrong, nodes=(number,))
+                        raise Violation("settings", wrong)
                     await asyncio.sleep(PAUSE_S)
 
     async def _wrong(self, admin: Admin, number: int) -> str | None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
+from tests.judges.violation import Violation
 from tests.simulation.clients.sharing import GROUP, CoordinatorState
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.sharing import Sharing

@@ -123,4 +123,4 @@ class Transactions:
                 of.unsettled.discard(producer_id)
             elif max(span.first, start) < stable and span.end > start and span.marked > high_watermark:
                 text = f"b{number} tells LSO {stable} with HW {high_watermark}; the transaction of producer "
-                raise partition.fail("V15", f"{text}{producer_id} is open from {span.first} on", number)
+                raise partition.fail("V15", f"{text}{producer_id} is open from {span.first} on")

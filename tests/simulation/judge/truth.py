@@ -20,7 +20,6 @@ from tests.simulation.judge.damage import KnownDamage
 from tests.simulation.judge.metadata import LOG_NAME, JudgedChange, Metadata
 from tests.simulation.judge.partition import JudgedPartition
 from tests.simulation.judge.registrations import HEARD_S, Decision, Registrations
-from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
@@ -52,9 +51,6 @@ class Truth:
         self.fates: dict[int, bool] = {}  # of each producer that has a marker anywhere: whether it is committed
         self._joins, self.calm = Joins(cluster), Calm(cluster)
         self._changes = Changes(cluster, self.calm)
-
-    def violation(self, rule: str, text: str, key: PartitionKey, *nodes: int) -> Violation:
-        return Violation(rule, text, nodes=nodes, key=key)
 
     def speaker(self, name: str) -> tuple[int, int]:
         """The number and the life of a broker, by the name of its host; of whoever else speaks, STRANGER."""

@@ -24,11 +24,11 @@ from minilog_broker.server.broker import Broker
 from minilog_broker.server.broker_options import BrokerOptions, VoterAddress
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.config_layers import load_config
+from tests.judges.violation import Violation
 from tests.simulation.machines.identities import Identities
 from tests.simulation.machines.machine import SimulatedMachine
 from tests.simulation.machines.network import CUT, SimulatedNetwork
 from tests.simulation.plan import LATER, Plan
-from tests.simulation.violation import Violation
 from tests.world.disk import SEGMENT_SUFFIX, Death, MemoryDisk, PowerLoss
 from tests.world.loop import Process, VirtualLoop
 
@@ -260,9 +260,7 @@ class SimulatedHost:
             if not isinstance(error, MinilogError | CommandFailed | OSError):
                 self._fail(error)
             if isinstance(error, OSError) and _IN_A_LOG.match(error.filename or ""):
-                self._fail(
-                    Violation("V19", f"{self.name} ended for an error of one log: {error}", nodes=(self.number,))
-                )
+                self._fail(Violation("V19", f"{self.name} ended for an error of one log: {error}"))
         self._gone("stop" if error is None else f"{type(error).__name__}: {error}")
         self.disk.end_process()
         self.network.process_ended(process, silently=False)
@@ -351,7 +349,7 @@ class SimulatedHost:
             return
         if self._ailments["down"] or self.loop.now_s <= self._listens_s:  # it serves nobody yet
             return
-        self._fail(Violation("loop", f"the event loop of {self.name} waits for {path}", nodes=(self.number,)))
+        self._fail(Violation("loop", f"the event loop of {self.name} waits for {path}"))
 
     def _died(self, death: type[Death]) -> None:
         if self.process is None:
