@@ -8,7 +8,7 @@ that a search may go on from any state that it has reached.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tests.judges.states import State
@@ -73,10 +73,15 @@ def check_copy(number: int, copy: Copy) -> None:
     start, high_watermark, durable_end, end = copy.ends
     if not start <= high_watermark <= durable_end <= end:
         raise Violation("V1", f"the ends of b{number} are out of order: {copy.ends}")
-    if any(before[0] > after[0] for before, after in itertools.pairwise(copy.below(end))):
-        raise Violation("V3", f"an epoch decreases along the log of b{number}")
+    check_epochs(number, [entry[0] for entry in copy.below(end)])
     if not all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(copy.epochs)):
         raise Violation("V3", f"the epochs of b{number} are {copy.epochs}")
+
+
+def check_epochs(number: int, epochs: Iterable[int]) -> None:
+    """Those of the batches of a log, in their order."""
+    if any(before > after for before, after in itertools.pairwise(epochs)):
+        raise Violation("V3", f"an epoch decreases along the log of b{number}")
 
 
 def check_led(before: Led | None, led: Led) -> None:

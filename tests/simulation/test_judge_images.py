@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import pytest
@@ -18,9 +17,9 @@ from minilog_broker.controller.security_records import rule_record, token_record
 from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.records import CommittedBatch
 from minilog_broker.security.delegation_token import IssuedToken
+from tests.judges.images import Images
 from tests.judges.violation import Violation
 from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.judge.images import Images
 from tests.simulation.judge.metadata import LOG_NAME
 from tests.simulation.plan import Plan
 
@@ -130,10 +129,10 @@ class TestImages:
     def world(self) -> None:
         cluster = SimulatedCluster(1, Plan())
         cluster.loop.close()
-        self.images, self.disk = Images(cluster), cluster.hosts[1].disk
+        self.images, self.disk = Images(), cluster.hosts[1].disk
         for name in ("/data", DIRECTORY):
             self.disk.make_dir(name)
-        self.disk.replaced = functools.partial(self.images.written, 1)
+        self.disk.replaced = lambda path: self.images.written(1, path, self.disk)
 
     def _commit(self, records: Sequence[Record]) -> None:
         for offset, record in enumerate(records):

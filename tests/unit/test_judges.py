@@ -141,7 +141,7 @@ def test_what_a_node_answered_before_it_was_a_voter_counts() -> None:
 
 def test_a_quorum_epoch_of_two_lives_is_found() -> None:
     leaders = Leaders()
-    assert leaders.leads(1, 1, 5)
-    assert not leaders.leads(1, 1, 5)
+    assert leaders.leads(1, 1, 5, 5)
+    assert not leaders.leads(1, 1, 5, 5)
     with pytest.raises(Violation, match="V11: life 2 of b1 leads"):
-        leaders.leads(1, 2, 5)
+        leaders.leads(1, 2, 5, 5)

@@ -11,7 +11,6 @@ messages, records of the metadata log); who leads, what is committed and who has
     registrations.py   who may join an ISR               fencing.py        V20 of controllers
     sessions.py        by whose word who joins           leader_epochs.py  V3
     recorded_ends.py   V1 on the disks                   backlog.py        what waits for others
-    bounds.py          how often an ISR changes          images.py         V13
     coordinators.py    V15 of coordinators               producers.py     ids are given once
     liveness.py        V19, and the end              good_minimum.py  who V19 waits for
     lag.py             who lags is out                exceptions.py    what may be lost

@@ -23,9 +23,9 @@ from minilog.record_batch.header import decode_header
 from minilog_broker.storage.producer_state import restored
 from tests.judges.violation import Violation
 from tests.simulation.judge.compacted_partition import NO_POINT, JudgedPoint, Wrong
-from tests.simulation.judge.copies import content_of
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.machines.machine import EPOCH_S
+from tests.world.stored import content_of
 
 if TYPE_CHECKING:
     from minilog.record_batch.header import BatchHeader

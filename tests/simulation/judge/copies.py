@@ -6,7 +6,6 @@ A copy is seen twice: `live`, as processes see it, and `durable`, what a loss of
 from __future__ import annotations
 
 import bisect
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from minilog.errors import CorruptMessage
 from minilog.record_batch.header import HEADER_BYTES, BatchHeader, decode_header
 from tests.simulation.machines.host import DATA_PATH
 from tests.world.disk import NEVER, SEGMENT_SUFFIX, Inode
+from tests.world.stored import as_json, durable_json
 
 if TYPE_CHECKING:
     from tests.simulation.machines.host import SimulatedHost
@@ -273,29 +273,8 @@ class Copy:
         see it."""
         path = f"{self.path}/{name}"
         if durable:
-            return read_json(self.host, path)
+            return durable_json(self.host.disk, path)
         return as_json(self.host.disk.content(path) if self.host.disk.exists(path) else None)
-
-
-def read_json(host: SimulatedHost, path: str) -> Any:
-    """What a durable file says on the disk; None where there is none that is whole."""
-    return as_json(host.disk.durable_content(path))
-
-
-def as_json(stored: bytes | None) -> Any:
-    """What a durable file says; None where there is none that is whole."""
-    content = content_of(stored)
-    if content is None:
-        return None
-    try:
-        return json.loads(content)
-    except ValueError:
-        return None
-
-
-def content_of(stored: bytes | None) -> bytes | None:
-    """A durable file's, without its checksum."""
-    return None if stored is None else stored.rpartition(b"\ncrc32c=")[0]
 
 
 def _place_of(name: str) -> tuple[int, int]:

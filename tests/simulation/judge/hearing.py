@@ -16,7 +16,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
-from tests.judges.violation import Violation
+from tests.judges.quorum import Holders, check_heard, check_not_deposed
 from tests.simulation.machines.host import METADATA_ERROR, METADATA_HANGS
 
 if TYPE_CHECKING:
@@ -112,9 +112,7 @@ class Hearing:
         others = sorted((self._heard_s.get((v, number), -1e9) for v in voters if v != number), reverse=True)
         needed = len(voters) // 2 + 1 - (number in voters)
         since_s = max(others[needed - 1], began_s, self._resumed_s.get(number, -1e9))
-        if now_s - since_s > PATIENCE * self._fetch_timeout_s:
-            text = f"b{number} answers as the controller of epoch {epoch}, and has heard no majority for "
-            raise Violation("V21", f"{text}{now_s - since_s:.2f} s")
+        check_heard(number, epoch, now_s - since_s, PATIENCE * self._fetch_timeout_s)
 
     def leads(self, number: int, life: int, epoch: int) -> None:
         """V20: somebody is heard of who leads an epoch, for the first time."""
@@ -142,10 +140,8 @@ class Hearing:
         following = [
             v for v in voters if self._truth.metadata.votes(v) and self._fetched_s.get((v, other), -1e9) > late_s
         ]
-        hearing = [v for v in following if v != other and self._is_steady(other, v)]
-        if len(hearing) + 1 > len(voters) // 2:
-            text = f"b{other} led quorum epoch {led}, {hearing} heard it all the time, and b{number} leads {epoch}"
-            raise Violation("V20", text)
+        hearing = [other, *(v for v in following if v != other and self._is_steady(other, v))]
+        check_not_deposed(other, led, Holders(voters, hearing), f"b{number} leads {epoch}")
 
     def _is_steady(self, one: int, other: int) -> bool:
         now_s = self._cluster.now_s

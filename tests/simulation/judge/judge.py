@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
+from tests.judges.images import Images
 from tests.judges.violation import Violation
 from tests.simulation.clients.queue_settings import QUEUE, drawn
 from tests.simulation.judge import levels
@@ -19,7 +20,6 @@ from tests.simulation.judge.compaction import Compaction
 from tests.simulation.judge.coordinators import JudgeOfCoordinators
 from tests.simulation.judge.fencing import Fencing
 from tests.simulation.judge.hearing import Hearing, Lead
-from tests.simulation.judge.images import Images
 from tests.simulation.judge.lag import Lag
 from tests.simulation.judge.leader_epochs import LeaderEpochs
 from tests.simulation.judge.levels import Levels
@@ -50,7 +50,7 @@ class Judge:
         self._cluster = cluster
         self._fencing = Fencing(cluster)
         self.retirement = Retirement(cluster)
-        self._images, self._schemas, self._levels = Images(cluster), Schemas(), Levels()
+        self._images, self._schemas, self._levels = Images(), Schemas(), Levels()
         self.settings = Settings()
         self.truth = Truth(cluster, self._fencing.fenced, self._replayed, self._schemas.version)
         self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
@@ -141,7 +141,7 @@ class Judge:
         """A file of a host took this name."""
         try:
             self._recorded_ends.written(number, path)
-            self._images.written(number, path)
+            self._images.written(number, path, self._cluster.hosts[number].disk)
             self.compaction.written(number, path)
         except Exception as error:
             self._cluster.fail(error)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from minilog.partition_key import PartitionKey
 from minilog_broker.storage.epoch_cache import EpochCache
 from tests.judges.violation import Violation
-from tests.simulation.judge.copies import Copy, content_of
+from tests.simulation.judge.copies import Copy
+from tests.world.stored import content_of
 
 if TYPE_CHECKING:
     from tests.simulation.judge.truth import Truth

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from minilog.v1 import records_pb2
 from minilog_broker.quorum.records import CommittedBatch
 from tests.judges.violation import Violation
-from tests.simulation.judge.copies import read_json
 from tests.simulation.machines.host import DATA_PATH
+from tests.world.stored import durable_json
 
 if TYPE_CHECKING:
     from tests.simulation.judge.copies import Copy
@@ -102,7 +102,7 @@ def _needed(copy: Copy) -> int:
 def _recorded(copy: Copy) -> int | None:
     """None where it is not there, or has rotted."""
     path = f"{DATA_PATH}/broker.json"
-    found = read_json(copy.host, path)
+    found = durable_json(copy.host.disk, path)
     if found is None or any(rotten == path for rotten, _, _ in copy.host.disk.flips):
         return None
     return int(found.get("level", FIRST))

@@ -20,11 +20,13 @@ from minilog.v1 import records_pb2
 from minilog_broker.controller.topic_config import BUILT_IN, effective_topic_config
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
 from minilog_broker.replication.partition_state import TopicConfig
+from tests.judges.quorum import Holders, OneLog, check_entered, check_held, check_leader
 from tests.judges.states import check_state
 from tests.judges.violation import Violation
-from tests.simulation.judge.copies import Copies, Copy, View, read_json
+from tests.simulation.judge.copies import Copies, Copy, View
 from tests.simulation.judge.registrations import Decision, NextLife, Registrations
 from tests.simulation.machines.host import DATA_PATH
+from tests.world.stored import durable_json
 
 LOG_NAME = "__cluster_metadata-0"
 
@@ -107,7 +109,7 @@ class Metadata:
         self._replays_from = 0  # what is committed from there on was not looked at
         self.registrations = registrations
         self._replayed = replayed
-        self.batches: list[BatchHeader] = []
+        self._log = OneLog[BatchHeader](lambda header: header.next_offset)
         self.states: dict[PartitionKey, records_pb2.PartitionRecord] = {}
         self.topics: dict[bytes, Topic] = {}
         self.next_producer_id = 0
@@ -115,8 +117,12 @@ class Metadata:
         self._led: dict[int, tuple[int, int]] = {}  # by quorum epoch: the leader, and when by its wall clock
 
     @property
+    def batches(self) -> list[BatchHeader]:
+        return self._log.entries
+
+    @property
     def end(self) -> int:
-        return self.batches[-1].next_offset if self.batches else 0
+        return self._log.end
 
     @property
     def written_end(self) -> int:
@@ -149,20 +155,13 @@ class Metadata:
         if high_watermark <= self.end:
             return
         lacks = self._first_difference(copy, copy.live)
-        if lacks is not None:
-            text = f"b{number} tells in quorum epoch {epoch} that {high_watermark} is committed, and has not what was "
-            raise Violation("V12", f"{text}committed at {lacks}")
-        known = len(self.batches)
-        self.batches.extend(each for each in copy.live.from_offset(self.end) if each.next_offset <= high_watermark)
-        if self.end != high_watermark:
-            text = f"b{number} tells that {high_watermark} is committed, and has a log up to {copy.live.end}"
-            raise Violation("V12", text)
-        for header in self.batches[known:]:
+        new = self._log.told(number, high_watermark, lacks, copy.live.from_offset(self.end))
+        for header in new:
             if header.is_control:
                 change = decode_leader_change(copy.live.content(header.base_offset))
                 self._led[header.partition_leader_epoch] = change.leader_id, header.base_timestamp_us
-        self._check_held(number, epoch, copy.live.from_offset(self.batches[known].base_offset))
-        for header in self.batches[known:]:
+        self._check_held(number, epoch, copy.live.from_offset(new[0].base_offset))
+        for header in new:
             self._replays_from = header.base_offset
             for batch in self._whole(header):
                 self._replay(batch, header)
@@ -196,20 +195,16 @@ class Metadata:
         from when it is written."""
         newest = self.batches[-1]
         changes = self._changes_of_voters(self._copies.of(number, LOG_NAME).live, later)
-        if not any(map(self._is_held_by_majority, (self._directories, *changes))):
-            text = f"b{number} tells that {self.end} is committed, and of the voters {self.voters} only "
-            text += f"{sorted(self._held_by(self._directories))} have it on disk"
-            raise Violation("V12", text)
+        check_held(self.end, map(self._held_by, (self._directories, *changes)))
         led = self._led.get(newest.partition_leader_epoch, (-1, 0))[0] == number  # then, it was committed by counting
-        if newest.partition_leader_epoch < epoch and not led and not self._is_entered(epoch):
-            text = f"b{number} tells in quorum epoch {epoch} that {self.end} is committed, which ends in epoch "
-            raise Violation("V12", f"{text}{newest.partition_leader_epoch}")
+        is_entered = newest.partition_leader_epoch >= epoch or led or self._is_entered(epoch)
+        check_entered(number, self.end, epoch, is_entered)
 
     def _is_entered(self, epoch: int) -> bool:
         """A majority has an entry of that epoch: what it tells may be less, where it told it to one who is behind."""
-        views = [self._copies.of(voter, LOG_NAME).durable for voter in self.voters]
-        entered = [view for view in views if view.batches and view.batches[-1].partition_leader_epoch >= epoch]
-        return len(entered) > len(self.voters) // 2
+        last = {voter: self._copies.of(voter, LOG_NAME).durable.batches[-1:] for voter in self.voters}
+        entered = [voter for voter, batches in last.items() if batches and batches[0].partition_leader_epoch >= epoch]
+        return Holders(self.voters, entered).are_majority
 
     def _holders(self, voters: Iterable[int], directories: Mapping[int, str]) -> list[int]:
         """Voters, from their recorded disks, that have all that is committed."""
@@ -222,7 +217,7 @@ class Metadata:
 
     def _directory(self, number: int) -> str:
         copy = self._copies.of(number, LOG_NAME)
-        recorded = read_json(copy.host, f"{DATA_PATH}/broker.json")
+        recorded = durable_json(copy.host.disk, f"{DATA_PATH}/broker.json")
         return "" if recorded is None else str(recorded.get("directory_id", ""))
 
     def _first_difference(self, copy: Copy, view: View) -> int | None:
@@ -245,26 +240,19 @@ class Metadata:
     def check_leader(self, number: int, epoch: int) -> None:
         """A leader of a new quorum epoch has all that was committed before."""
         copy = self._copies.of(number, LOG_NAME)
-        lacks = self._first_difference(copy, copy.live)
-        if lacks is not None:
-            text = f"b{number} leads quorum epoch {epoch}, and has not what was committed at {lacks}"
-            raise Violation("V12", text)
+        check_leader(number, epoch, self._first_difference(copy, copy.live))
 
     def check_kept(self) -> None:
         """A majority goes on having what is committed."""
         sets = [_directories_of(record.voters.voters) for record in self.later_records() if record.HasField("voters")]
-        if self.batches and not any(map(self._is_held_by_majority, (self._directories, *sets))):
-            holders = sorted(self._held_by(self._directories))
-            text = f"of the voters {self.voters} only {holders} have on disk what is committed up to {self.end}"
-            raise Violation("V12", text)
+        if self.batches:
+            check_held(self.end, map(self._held_by, (self._directories, *sets)))
 
-    def _is_held_by_majority(self, directories: Mapping[int, str]) -> bool:
-        return len(self._held_by(directories)) > (len(directories) or len(self._voters)) // 2
-
-    def _held_by(self, directories: Mapping[int, str]) -> set[int]:
+    def _held_by(self, directories: Mapping[int, str]) -> Holders:
         """Voters that have all that is committed, or had it: of a harmed one nobody knows."""
         voters = list(directories) or self._voters
-        return {*self._holders(voters, directories), *(voter for voter in voters if self._is_harmed(voter))}
+        harmed = {voter for voter in voters if self._is_harmed(voter)}
+        return Holders(voters, {*self._holders(voters, directories), *harmed})
 
     def _is_harmed(self, number: int) -> bool:
         """A fault has taken what it had, and no later life is registered: that one has all again."""

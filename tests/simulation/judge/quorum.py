@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import common_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
-from tests.judges.quorum import Leaders, Votes
+from tests.judges.quorum import NOBODY, Leaders, Stored, Votes
 from tests.judges.violation import Violation
-from tests.simulation.judge.copies import read_json
 from tests.simulation.judge.metadata import LOG_NAME
 from tests.simulation.machines.host import DATA_PATH
+from tests.world.stored import durable_json
 
 if TYPE_CHECKING:
     from tests.simulation.judge.hearing import Hearing
@@ -64,31 +64,18 @@ class Quorum:
         if request is None or message.error.code != _OK:
             return
         disk = (voter, message.directory_id)
-        epoch, voted_for = self._stored(voter)
-        if message.epoch > max(epoch, self._epoch_of_log(voter)):
-            text = f"b{voter} answers a vote in epoch {message.epoch}, its disk has epoch {epoch}"
-            raise Violation("V11", text)
-        self._votes.epoch(voter, disk, message.epoch, is_voter=voter in self._truth.metadata.voters)
-        if not message.granted or request.pre_vote:
-            return
-        if request.voter_directory_id not in (b"", message.directory_id):
+        granted_to = request.candidate_id if message.granted and not request.pre_vote else NOBODY
+        is_voter = voter in self._truth.metadata.voters
+        self._votes.answered(voter, disk, message.epoch, self._stored(voter), is_voter=is_voter, granted_to=granted_to)
+        if granted_to != NOBODY and request.voter_directory_id not in (b"", message.directory_id):
             text = f"b{voter} grants the vote of directory {request.voter_directory_id.hex()[:8]}, which it lost"
             raise Violation("V11", text)
-        candidate = request.candidate_id
-        if epoch < request.epoch or (epoch == request.epoch and voted_for != candidate):
-            text = f"b{voter} votes for b{candidate} in epoch {request.epoch}, its disk has ({epoch}, {voted_for})"
-            raise Violation("V11", text)
-        self._votes.vote(voter, disk, request.epoch, candidate)
 
-    def _stored(self, number: int) -> tuple[int, int]:
-        """Epoch and vote on a voter's disk."""
-        host = self._truth.copies.of(number, LOG_NAME).host
-        stored = read_json(host, f"{DATA_PATH}/quorum-vote")
-        return (0, -1) if stored is None else (int(stored["epoch"]), int(stored["voted_for"]))
-
-    def _epoch_of_log(self, number: int) -> int:
-        batches = self._truth.copies.of(number, LOG_NAME).durable.batches
-        return batches[-1].partition_leader_epoch if batches else 0
+    def _stored(self, number: int) -> Stored:
+        copy = self._truth.copies.of(number, LOG_NAME)
+        vote, batches = durable_json(copy.host.disk, f"{DATA_PATH}/quorum-vote"), copy.durable.batches
+        log_epoch = batches[-1].partition_leader_epoch if batches else 0
+        return Stored(0, NOBODY, log_epoch) if vote is None else Stored(vote["epoch"], vote["voted_for"], log_epoch)
 
     # -- who leads
 
@@ -114,11 +101,7 @@ class Quorum:
                 self._leads(*self._truth.speaker(call.host), run.leader_epoch)
 
     def _leads(self, number: int, life: int, epoch: int) -> None:
-        if not self._leaders.leads(number, life, epoch):
+        if not self._leaders.leads(number, life, epoch, self._stored(number).epoch):
             return
-        stored, _ = self._stored(number)
-        if stored < epoch:
-            text = f"b{number} leads quorum epoch {epoch}, its disk has {stored}"
-            raise Violation("V11", text)
         self._truth.metadata.check_leader(number, epoch)
         self._hearing.leads(number, life, epoch)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from minilog.partition_key import PartitionKey
 from minilog_broker.quorum.records import METADATA_KEY
 from tests.judges.violation import Violation
-from tests.simulation.judge.copies import Copy, content_of
+from tests.simulation.judge.copies import Copy
+from tests.world.stored import content_of
 
 if TYPE_CHECKING:
     from tests.simulation.judge.partition import JudgedPartition

@@ -34,6 +34,7 @@ from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.snapshot_files import SnapshotFiles
 from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.world.disk import MemoryDisk
+from tests.world.stored import content_of
 
 FETCH_TIMEOUT_MS = 1_000.0  # what is left to machines that are busy is not needed here
 
@@ -58,6 +59,7 @@ class Ticket:
 
     answer: Callable[[bytes], None]
     real: bool  # not a pre-vote
+    candidate: int = -1
 
 
 class QuorumMachine:
@@ -75,7 +77,7 @@ class QuorumMachine:
         self.node: QuorumNode | None = None
         self.failure: BaseException | None = None
         self.votes_written: list[quorum_effects.VoteState] = []
-        self.answers: list[peer_pb2.VoteResponse] = []
+        self.answers: list[tuple[int, peer_pb2.VoteResponse]] = []
         self.paused_until_ms = 0.0
         self.awake_since_ms = 0.0
         self.new_disk()
@@ -92,8 +94,11 @@ class QuorumMachine:
         self.votes_written = []
         self.cluster_id = None
 
-    def read_vote(self) -> quorum_effects.VoteState:
+    def read_vote(self, *, durable: bool = False) -> quorum_effects.VoteState:
+        """`durable`: as a loss of power would leave it."""
         stored = read_durable_file(self.files, VOTE_FILE)
+        if durable:
+            stored = content_of(self.files.durable_content(VOTE_FILE))
         return (
             quorum_effects.VoteState() if stored is None else msgspec.json.decode(stored, type=quorum_effects.VoteState)
         )
@@ -286,7 +291,7 @@ class QuorumMachine:
             case quorum_effects.AnswerVote(ticket=ticket, response=response):
                 assert isinstance(ticket, Ticket)
                 if ticket.real:
-                    self.answers.append(response)
+                    self.answers.append((ticket.candidate, response))
                 ticket.answer(response.SerializeToString())
             case quorum_effects.MetadataSessionRefused(session_id=session_id):
                 for stream in self.cluster.streams.values():
@@ -364,7 +369,7 @@ class QuorumMachine:
 
             def ask(at: QuorumMachine, answer: Callable[[bytes], None]) -> None:
                 asked = peer_pb2.VoteRequest.FromString(content)
-                ticket = Ticket(answer, not asked.pre_vote)
+                ticket = Ticket(answer, not asked.pre_vote, asked.candidate_id)
                 at.event(lambda node: node.vote_request(ticket, asked, cluster.now_ms))
 
             cluster.request(self, self.find(voter_id), ask, answered)

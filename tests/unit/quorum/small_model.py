@@ -20,13 +20,15 @@ from minilog_broker.quorum import commit, voting
 from minilog_broker.replication.rules import divergence
 from minilog_broker.replication.rules.divergence import Accepted, Diverged, LeaderEpochs, StartAnewAt
 from minilog_broker.storage.epoch_cache import EpochCache
-from tests.judges.partition import agree
+from tests.judges.partition import check_epochs
+from tests.judges.quorum import Holders, Leaders, OneLog, check_held, check_leader
 from tests.judges.violation import hold
 from tests.world.search import Search
 from tests.world.search import search as breadth_first
 
 VOTERS = (0, 1, 2)
 Entries: TypeAlias = tuple[int, ...]  # the epoch of each; a leader's first entry is its leader change
+Entry: TypeAlias = tuple[int, int]  # its offset and its epoch
 
 
 class ModelVoter(NamedTuple):
@@ -46,7 +48,7 @@ class QuorumModelState(NamedTuple):
 
     voters: tuple[ModelVoter, ...]
     committed: Entries
-    led: tuple[tuple[int, int], ...]  # (epoch, who led in it)
+    led: tuple[tuple[int, tuple[int, int]], ...]  # (epoch, who led in it, in which life)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +151,34 @@ def _fetch(state: QuorumModelState, leader_id: int, voter_id: int) -> Iterator[t
 
 def judged(_: QuorumModelState, state: QuorumModelState) -> QuorumModelState:
     """The state, with what the judges remember brought up to date."""
-    led, leads = dict(state.led), {number: voter for number, voter in enumerate(state.voters) if voter.leads}
-    for voter in state.voters:
-        hold(list(voter.log) == sorted(voter.log), "V3", "an epoch decreases along the log")
+    leaders, log = Leaders(state.led), OneLog[Entry](_end_of, enumerate(state.committed))
+    leads = {number: voter for number, voter in enumerate(state.voters) if voter.leads}
+    for number, voter in enumerate(state.voters):
+        check_epochs(number, voter.log)
     for number, voter in leads.items():
-        hold(led.setdefault(voter.epoch, number) == number, "V11", f"two lead in epoch {voter.epoch}")
-    told = {number: voter.log[: voter.committed] for number, voter in leads.items()}
-    committed = agree(told, told, state.committed)
-    for voter in leads.values():
-        newest = voter.epoch == max(led)
-        hold(not newest or voter.log[: len(committed)] == committed, "V12", "a new leader lacks what is committed")
-    copies = sum(voter.log[: len(committed)] == committed for voter in state.voters)
-    hold(2 * copies > len(VOTERS), "V12", "what is committed is not on a majority's disks")
-    return state._replace(committed=committed, led=tuple(sorted(led.items())))
+        leaders.leads(number, 0, voter.epoch, voter.epoch)
+        own = list(enumerate(voter.log))
+        log.told(number, voter.committed, _first_other(own[: voter.committed], log.entries), own[log.end :])
+    for number, voter in leads.items():
+        if voter.epoch == max(leaders.of):
+            check_leader(number, voter.epoch, _lacks(voter, log))
+    check_held(log.end, [Holders(VOTERS, [number for number in VOTERS if _lacks(state.voters[number], log) is None])])
+    committed = tuple(epoch for _, epoch in log.entries)
+    return state._replace(committed=committed, led=tuple(sorted(leaders.of.items())))
+
+
+def _end_of(entry: Entry) -> int:
+    return entry[0] + 1
+
+
+def _first_other(own: list[Entry], committed: list[Entry]) -> int | None:
+    return next((mine[0] for mine, known in zip(own, committed, strict=False) if mine != known), None)
+
+
+def _lacks(voter: ModelVoter, log: OneLog[Entry]) -> int | None:
+    """The first committed offset that it has not, or otherwise."""
+    own = list(enumerate(voter.log))
+    return len(own) if len(own) < log.end else _first_other(own, log.entries)
 
 
 def search(bounds: QuorumBounds) -> Search:

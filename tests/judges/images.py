@@ -1,6 +1,7 @@
 """The image that a broker acts on is the replay of what is committed. V13.
 
-Each snapshot that comes to lie on a disk, written there or fetched, says what the committed log says below its end.
+Each snapshot says what the committed log says below its end: one that comes to lie on a disk, written there or fetched,
+and what a core has as its image.
 
 Both are replayed here, not by the product: what stands in one record is put under one name, and what is put under a
 name later counts. A snapshot whose end is not known to be committed yet is compared when it is.
@@ -9,20 +10,16 @@ name later counts. A snapshot whose end is not known to be committed yet is comp
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from minilog.record_batch.header import iterate_headers
 from minilog.v1 import records_pb2
 from minilog.versions import range_from_wire
-from minilog_broker.quorum.records import CommittedBatch, decode_run
-from tests.judges.violation import Violation
-from tests.simulation.judge.metadata import LOG_NAME
-from tests.simulation.machines.host import DATA_PATH
+from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, CommittedBatch, decode_run
+from tests.judges.violation import Violation, hold
+from tests.world.disk import MemoryDisk
 
-if TYPE_CHECKING:
-    from tests.simulation.cluster import SimulatedCluster
-
-_PATH = re.compile(re.escape(f"{DATA_PATH}/{LOG_NAME}/") + r"(\d{20})-(\d{10})\.snapshot")
+_PATH = re.compile(rf".*/{CLUSTER_METADATA_TOPIC_NAME}-0/(\d{{20}})-(\d{{10}})\.snapshot")
 _Name = tuple[Any, ...]
 
 
@@ -124,19 +121,18 @@ class Replayed:
 
 
 class _Snapshot(NamedTuple):
-    """One that has come to lie on the disk of a host."""
+    """Of a broker. `epoch`: None where the world does not know it."""
 
     number: int
     end_offset: int
-    epoch: int
+    epoch: int | None
     content: bytes
 
 
 class Images:
-    """Replays what is committed, and compares each snapshot that comes to lie on a disk."""
+    """Replays what is committed, and compares each snapshot."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
-        self._cluster = cluster
+    def __init__(self) -> None:
         self._log: list[CommittedBatch] = []
         self._replayed, self._taken = Replayed(), 0  # so many batches
         self._waiting: list[_Snapshot] = []
@@ -144,28 +140,34 @@ class Images:
     def committed(self, batch: CommittedBatch) -> None:
         self._log.append(batch)
 
-    def written(self, number: int, path: str) -> None:
-        """A file of a host took this name."""
+    @property
+    def _end(self) -> int:
+        return self._log[-1].end_offset if self._log else 0
+
+    def written(self, number: int, path: str, disk: MemoryDisk) -> None:
+        """A file of a broker took this name."""
         named = _PATH.fullmatch(path)
         if named is not None:
-            content = self._cluster.hosts[number].disk.content(path)
-            self._waiting.append(_Snapshot(number, int(named[1]), int(named[2]), content))
+            self._waiting.append(_Snapshot(number, int(named[1]), int(named[2]), disk.content(path)))
+
+    def shown(self, number: int, end_offset: int, content: bytes) -> None:
+        """A broker acts on this image."""
+        hold(end_offset <= self._end, "V13", f"b{number} has replayed {end_offset}, {self._end} is committed")
+        if end_offset:
+            self._compare(_Snapshot(number, end_offset, None, content))
 
     def look(self) -> None:
         """At the snapshots whose ends are committed."""
-        end = self._log[-1].end_offset if self._log else 0
-        for each in [snapshot for snapshot in self._waiting if snapshot.end_offset <= end]:
+        for each in [snapshot for snapshot in self._waiting if snapshot.end_offset <= self._end]:
             self._waiting.remove(each)
             self._compare(each)
 
     def _compare(self, snapshot: _Snapshot) -> None:
         last = self._replay_to(snapshot.end_offset)
         where = f"the snapshot of b{snapshot.number} at {snapshot.end_offset}"
-        if last is None or (last.end_offset, last.epoch) != (snapshot.end_offset, snapshot.epoch):
-            text = (
-                f"{where} is of epoch {snapshot.epoch}; before it {None if last is None else last.epoch} is committed"
-            )
-            raise Violation("V13", text)
+        if last is None or last.end_offset != snapshot.end_offset or snapshot.epoch not in (None, last.epoch):
+            epoch = None if last is None else last.epoch
+            raise Violation("V13", f"{where} is of epoch {snapshot.epoch}; before it {epoch} is committed")
         said = decoded(snapshot.content).said
         for name in [*self._replayed.said, *said]:
             if said.get(name) != self._replayed.said.get(name):
