@@ -14,8 +14,9 @@ from tests.judges.violation import hold
 State: TypeAlias = PartitionState | PartitionRecord
 
 
-def check_state(name: str, state: State, before: State | None = None) -> None:
-    """A state of a partition, and the way to it (docs/spec/replication.md § Eligible leaders and damage)."""
+def check_state(name: str, state: State, before: State | None = None, *, is_clean: bool = True) -> None:
+    """A state of a partition, and the way to it (docs/spec/replication.md § Eligible leaders and damage). `is_clean`:
+    no unclean election is allowed."""
     members, eligible, damaged = set(state.in_sync_replicas), set(state.eligible_leaders), set(state.damaged_replicas)
     leader_id, replicas = state.leader_id, state.replicas
     hold(bool(members), "V4", f"{name} has an empty ISR")
@@ -38,3 +39,24 @@ def check_state(name: str, state: State, before: State | None = None) -> None:
         "V17",
         f"{name} keeps leader epoch {now[0]}; {lives[0]} led and {lives[1]} leads, replicas {fewer} went",
     )
+    if is_clean:
+        check_elected(name, state, before)
+
+
+def check_elected(name: str, state: State, before: State) -> None:
+    """Who leads in a new epoch has what was committed: an in-sync member or an eligible leader, no damaged one."""
+    if state.leader_epoch > before.leader_epoch:
+        could_be = electable(state, before)
+        text = f"{name}: b{state.leader_id} is elected, only {sorted(could_be)} could be; damaged are "
+        hold(state.leader_id in could_be | {NO_LEADER}, "V6", text + str(list(before.damaged_replicas)))
+
+
+def electable(state: State, before: State) -> set[int]:
+    """Who could be elected in `before`. Where replicas move, those that are in sync in the end, too."""
+    members, now = set(before.in_sync_replicas), set(state.in_sync_replicas)
+    was_moving, moves = (bool([*each.adding_replicas, *each.removing_replicas]) for each in (before, state))
+    found = members | set(before.eligible_leaders)
+    passed_by = was_moving and not members & set(state.replicas)
+    if (was_moving and not moves) or passed_by or members & now:
+        found |= now
+    return found - (set(before.damaged_replicas) - (now - members))

@@ -16,8 +16,8 @@ from minilog.typed.schema.evolution import add_column, as_next_version, rename_c
 from minilog.typed.schema.fields import Field, Primitive
 from minilog.typed.schema.topic_schema import first_version
 from minilog.typed.schema.topic_schemas import TopicSchemas
-from tests.simulation.judge.compacted_partition import CompactedPartition, JudgedPoint
-from tests.simulation.judge.copies import View
+from tests.judges.compaction import CompactedPartition, JudgedPoint
+from tests.judges.views import View
 from tests.unit.record_batch.batches import NOW_US
 from tests.unit.storage.compaction.keyed_logs import KEY, KeyedLog, cleaned
 from tests.world.disk import Inode

@@ -11,12 +11,20 @@ from minilog.partition_key import PartitionKey
 from minilog.queues.message import Verdict
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.v1 import queue_pb2
+from tests.judges.queue_log import QueuePartition, QueueRange
+from tests.judges.queues import (
+    Deliveries,
+    Delivery,
+    Gone,
+    Held,
+    Redrives,
+    check_bare,
+    check_change,
+    compare_letters,
+    revived,
+    settled_to,
+)
 from tests.judges.violation import Violation
-from tests.simulation.judge.dead_letters import check_bare, compare
-from tests.simulation.judge.queue_pieces import QueuePartition, QueueRange
-from tests.simulation.judge.queue_records import Gone, Held, check_change, revived, settled_to
-from tests.simulation.judge.queues import Deliveries, Delivery
-from tests.simulation.judge.redriving import Redrives
 
 PLACE = ("t0", 0, 7)
 READY, LEASED = queue_pb2.RANGE_STATE_READY, queue_pb2.RANGE_STATE_LEASED
@@ -187,9 +195,9 @@ def test_a_settling_record_goes_to_no_other_lease() -> None:
 )
 def test_letters_and_what_was_carried_are_compared(letters: list[int], carried: list[int], fault: str) -> None:
     key = PartitionKey(b"t" * 16, 0)
-    compare([(key, offset) for offset in carried], Counter((key, offset) for offset in carried))
+    compare_letters([(key, offset) for offset in carried], Counter((key, offset) for offset in carried))
     with pytest.raises(Violation, match=f"Q5.*{fault}"):
-        compare([(key, offset) for offset in letters], Counter((key, offset) for offset in carried))
+        compare_letters([(key, offset) for offset in letters], Counter((key, offset) for offset in carried))
 
 
 def test_a_dead_record_is_not_accepted_without_a_letter() -> None:
@@ -227,14 +235,8 @@ def place_of(next_offset: int) -> tuple[records_pb2.QueueLogKey, bytes]:
 
 
 def redrives() -> Redrives:
-    return Redrives(Unlettered(), "jobs")  # type: ignore[arg-type]
-
-
-class Unlettered:
-    """A truth without a dead-letter topic."""
-
-    def partition(self, key: PartitionKey) -> None:
-        return None
+    """Without a dead-letter topic."""
+    return Redrives(lambda key, first, end: (), "jobs")
 
 
 def test_a_place_never_goes_back() -> None:

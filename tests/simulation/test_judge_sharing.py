@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.judges.groups import check_moved
 from tests.judges.violation import Violation
 from tests.rules import proves
-from tests.simulation.judge.sharing import check_moved
 
 pytestmark = proves("M4")
 

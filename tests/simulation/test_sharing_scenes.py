@@ -14,6 +14,7 @@ from minilog_broker.coordinators.coordinator_effects import Moment
 from minilog_broker.coordinators.groups import membership
 from minilog_broker.coordinators.groups.members import Members
 from minilog_broker.coordinators.groups.records import GroupChange
+from tests.judges.groups import check_moved
 from tests.rules import Patches
 from tests.simulation.clients.history import History
 from tests.simulation.clients.sharing import TOPIC, Sharing
@@ -21,7 +22,7 @@ from tests.simulation.clients.sharing_program import Program
 from tests.simulation.clients.workload import Workload
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge import Judge, coordinator_state
-from tests.simulation.judge.sharing import check_moved, settled
+from tests.simulation.judge.sharing import settled
 from tests.simulation.plan import Plan
 from tests.simulation.scene import direct
 

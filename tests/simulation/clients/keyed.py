@@ -6,13 +6,13 @@ The history knows each record by a value of its own. A deletion has none: it car
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+from tests.judges.keyed_records import IDENTITY, value_in
 
 if TYPE_CHECKING:
     from minilog.types import Record
 
-IDENTITY = "value"
 KEYS = 12
 DELETED_SHARE = 0.2
 
@@ -28,8 +28,3 @@ def keyed(value: bytes, chance: random.Random) -> dict[str, Any]:
 def identity_of(record: Record) -> bytes:
     """The value that a record is known by."""
     return value_in(record.headers) if record.value is None else record.value
-
-
-def value_in(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
-    """The value of a deletion, by its headers."""
-    return dict(headers).get(IDENTITY) or b""

@@ -18,6 +18,7 @@ from minilog.aio import Admin, QueueConsumer
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
+from tests.judges.queues import Deliveries
 from tests.judges.violation import Violation
 from tests.simulation.clients import transacting
 from tests.simulation.clients.queue_settings import DEAD_LETTERS, QUEUE, drawn
@@ -25,7 +26,6 @@ from tests.simulation.clients.queuing_program import Program, Worker
 from tests.simulation.clients.queuing_troubles import Troubles
 from tests.simulation.clients.redriving import Redrivers
 from tests.simulation.clients.transacting import Transacting, TransactionEnd
-from tests.simulation.judge.queues import Deliveries
 from tests.simulation.machines.identities import ADMIN
 
 if TYPE_CHECKING:

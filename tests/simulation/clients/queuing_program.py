@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from minilog.errors import InvalidRecordState, MinilogError, TimedOut
 from minilog.queues.message import Message, Verdict
-from tests.simulation.judge.queues import Delivery
+from tests.judges.queues import Delivery
 
 if TYPE_CHECKING:
     from minilog.aio import QueueConsumer

@@ -1,20 +1,12 @@
-"""Members of a group, and what is judged of them from the outside: M1 to M5.
+"""Members of a group, and what is judged of them from the outside (tests/judges/groups.py).
 
     sharing.py             who holds what, and who committed what
     sharing_program.py     what the user of a member wrote: it reads, commits, and is called back
     sharing_troubles.py    what befalls members
 
-rule  what must be
-M1    no partition is held by two members at one moment: from when its program was told until it has given the
-      partition back, or its session is over by its own clock, which has a rate of its own
-M2    5 s after the last trouble each partition has one reader, and keeps one; after a death a session time-out later.
-      The 5 s begin when the coordinator's partition commits something, and 10 s after the last trouble at the latest:
-      V19 judges brokers, which may have to start, to elect, and to wait for copies before that
-M3    no commit succeeds that begins while another member holds the partition, also where a program commits again what
-      it has given back or lost. A reader begins nowhere below what was acknowledged as committed before it was given
-      the partition
-M4    under `uniform` a member that leaves a calm group moves what it had, and of each other member one at most
-M5    every record that was acknowledged to its writer is handed to some member
+M2: 5 s after the last trouble each partition has one reader, and keeps one. After a death a session time-out later. The
+5 s begin when the coordinator's partition commits something, and 10 s after the last trouble at the latest: V19 judges
+brokers, which may have to start, to elect, and to wait for copies before that.
 """
 
 from __future__ import annotations
@@ -29,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from minilog.aio import Consumer, Producer
 from minilog.errors import MinilogError
 from minilog.types import Record, TopicPartition
+from tests.judges.groups import check_committer, check_owned, check_read, holders_of
 from tests.judges.violation import Violation
 from tests.simulation.clients.sharing_program import Crash, Program
 from tests.simulation.clients.sharing_troubles import Troubles
@@ -220,11 +213,7 @@ class Sharing:
     def saw(self, sharer: Sharer, record: Record) -> None:
         """A record was handed out. Raises Violation where it was committed before its reader came."""
         self._seen.add((record.partition, record.offset))
-        floor = sharer.floors.get(record.partition, 0)
-        if record.offset < floor:
-            raise Violation(
-                "M3", f"{sharer.name} reads offset {record.offset} of {record.partition}, {floor} was committed before"
-            )
+        check_read(sharer.name, record.partition, record.offset, sharer.floors.get(record.partition, 0))
 
     async def commit(self, sharer: Sharer, offsets: dict[TopicPartition, int]) -> None:
         """Raises Violation where that succeeds, and another held a partition when it began."""
@@ -237,27 +226,18 @@ class Sharing:
             self.cluster.note(f"{sharer.name} commits nothing: {type(error).__name__}")
             return
         for at, offset in offsets.items():
-            if (holder := holders.get(at.partition, sharer.name)) != sharer.name:
-                raise Violation(
-                    "M3", f"{sharer.name} commits {offset} of partition {at.partition}, which {holder} holds"
-                )
+            check_committer(sharer.name, at.partition, offset, holders)
             self._committed[at.partition] = max(self.floor(at.partition), offset)
 
-    def missing(self) -> str | None:
-        """Whether an acknowledged record was handed to nobody."""
-        missed = self._acknowledged.keys() - self._seen
-        return f"{len(missed)} records are handed to nobody, such as {min(missed)}" if missed else None
+    def missing(self) -> set[tuple[int, int]]:
+        """The places of acknowledged records that were handed to nobody."""
+        return self._acknowledged.keys() - self._seen
 
     # -- who holds what
 
     def holders(self) -> dict[int, str]:
         """The holder of each partition. Raises Violation where there are two."""
-        holders: dict[int, str] = {}
-        for sharer in self.sharers:
-            for partition in sharer.holds(self.cluster.now_s):
-                if (other := holders.setdefault(partition, sharer.name)) != sharer.name:
-                    raise Violation("M1", f"partition {partition} is held by {other} and by {sharer.name}")
-        return holders
+        return holders_of((sharer.name, sharer.holds(self.cluster.now_s)) for sharer in self.sharers)
 
     @property
     def owned_from_s(self) -> float:
@@ -284,7 +264,5 @@ class Sharing:
             self._served_s, self._before = math.inf, state
         elif state.end > self._before.end:
             self._served_s = min(self._served_s, now_s)
-        if now_s > self.owned_from_s and (unowned := set(range(PARTITIONS)) - holders.keys()):
-            raise Violation(
-                "M2", f"partitions {sorted(unowned)} have no reader {now_s - self.calm_s:.1f} s after the last trouble"
-            )
+        if now_s > self.owned_from_s:
+            check_owned(range(PARTITIONS), holders, f"{now_s - self.calm_s:.1f} s")

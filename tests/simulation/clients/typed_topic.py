@@ -35,8 +35,9 @@ from minilog.typed.schema.fields import Field, Primitive
 from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.types import Record, TopicPartition
+from tests.judges.keyed_records import IDENTITY, value_in
 from tests.judges.violation import Violation
-from tests.simulation.clients.keyed import IDENTITY, identity_of, value_in
+from tests.simulation.clients.keyed import identity_of
 from tests.simulation.clients.rows import (
     NUMBER,
     PART,

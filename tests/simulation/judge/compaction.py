@@ -21,17 +21,18 @@ from typing import TYPE_CHECKING, Any
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header
 from minilog_broker.storage.producer_state import restored
+from tests.judges.compaction import NO_POINT, JudgedPoint, Wrong
 from tests.judges.violation import Violation
-from tests.simulation.judge.compacted_partition import NO_POINT, JudgedPoint, Wrong
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.machines.machine import EPOCH_S
 from tests.world.stored import content_of
 
 if TYPE_CHECKING:
     from minilog.record_batch.header import BatchHeader
+    from tests.judges.views import View
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.faults import Faults
-    from tests.simulation.judge.copies import Copy, View
+    from tests.simulation.judge.copies import Copy
     from tests.simulation.judge.partition import JudgedPartition
     from tests.simulation.judge.transactions import Transactions
     from tests.simulation.judge.truth import Truth

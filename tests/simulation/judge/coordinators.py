@@ -22,7 +22,8 @@ from minilog.v1 import common_pb2, coordinator_pb2, coordinator_records_pb2
 from tests.simulation.judge.partition import JudgedPartition
 
 if TYPE_CHECKING:
-    from tests.simulation.judge.copies import Copy, View
+    from tests.judges.views import View
+    from tests.simulation.judge.copies import Copy
     from tests.simulation.judge.truth import Truth
     from tests.simulation.machines.wire import Said
 

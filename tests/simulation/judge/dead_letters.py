@@ -4,18 +4,23 @@ Each dead record that a transaction carried has one committed letter, and no oth
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from minilog.partition_key import PartitionKey
+from minilog.queues.dead_letters import HEADER_NAMES, OFFSET_HEADER, PARTITION_HEADER, TOPIC_ID_HEADER
+from minilog.record_batch.header import BatchHeader
+from minilog.record_batch.reader import read_payload
 from minilog.types import TopicPartition
+from tests.judges.queues import RecordPlace, check_bare, compare_letters
 from tests.judges.violation import Violation
-from tests.simulation.judge.redriving import Place, letters
 
 if TYPE_CHECKING:
     from tests.simulation.clients.queuing import Queuing
     from tests.simulation.judge.judge import Judge
+    from tests.simulation.judge.partition import JudgedPartition
     from tests.simulation.judge.queue_records import QueueRecords
+    from tests.simulation.judge.truth import Truth
 
 
 def check_dead_letters(queuing: Queuing, records: QueueRecords, judge: Judge) -> None:
@@ -26,25 +31,42 @@ def check_dead_letters(queuing: Queuing, records: QueueRecords, judge: Judge) ->
         return
     keys = queuing.keys()
     places = [letter.place for partition in known for letter in letters(partition, judge.truth)]
-    compare(places, records.carried())
+    compare_letters(places, records.carried())
     acknowledged = queuing.acknowledged()
     had_records = {(keys[TopicPartition(topic, number)], offset) for topic, number, offset in acknowledged}
     check_bare(had_records, records.bare())
 
 
-def compare(places: Iterable[Place], carried: Counter[Place]) -> None:
-    """The places of all committed letters, and of what was carried: a record that was redriven may die again. Raises
-    Violation."""
-    counts = Counter(places)
-    if twice := sorted(place[1] for place, count in counts.items() if count > carried[place] > 0):
-        raise Violation("Q5", f"{len(twice)} dead records have more than one letter, such as offset {twice[0]}")
-    if lost := sorted(offset for key, offset in carried - counts):
-        raise Violation("Q5", f"{len(lost)} dead records are settled without a letter, such as offset {lost[0]}")
-    if unsettled := sorted(offset for key, offset in counts - carried):
-        raise Violation("Q5", f"{len(unsettled)} letters are of records that are not settled, such as {unsettled[0]}")
+class Letter(NamedTuple):
+    """A committed letter, and the place of its record."""
+
+    offset: int
+    place: RecordPlace
 
 
-def check_bare(acknowledged: set[Place], bare: set[Place]) -> None:
-    """Only offsets without a record are settled without a letter. Raises Violation."""
-    if lost := sorted(offset for _, offset in acknowledged & bare):
-        raise Violation("Q5", f"{len(lost)} dead records are accepted without a letter, such as offset {lost[0]}")
+def letters(partition: JudgedPartition, truth: Truth) -> Iterator[Letter]:
+    """All of a partition of the dead-letter topic."""
+    for header in partition.batches:
+        if header.is_control or not truth.fates.get(header.producer_id, False):
+            continue
+        for offset, headers in enumerate(_headers(partition, header, truth), header.base_offset):
+            marks = {mark["key"]: mark["value"] for mark in headers if mark["key"] in HEADER_NAMES}
+            key = PartitionKey(bytes.fromhex(marks[TOPIC_ID_HEADER].decode()), int(marks[PARTITION_HEADER]))
+            yield Letter(offset, (key, int(marks[OFFSET_HEADER])))
+
+
+def _headers(partition: JudgedPartition, header: BatchHeader, truth: Truth) -> list[Any]:
+    """Of each record of a batch."""
+    for copy in truth.copies.all_of(partition.name):
+        if next(iter(copy.live.from_offset(header.base_offset)), None) == header:
+            content = copy.live.content(header.base_offset)
+            headers: list[Any] = read_payload(content, header).column("headers").to_pylist()
+            return headers
+    raise Violation("Q5", f"no copy of {partition.name} has the batch at {header.base_offset}")
+
+
+def places_between(truth: Truth, key: PartitionKey, first: int, end: int) -> Iterator[RecordPlace]:
+    """The records of the letters of a partition from one offset to another."""
+    partition = truth.partition(key)
+    if partition is not None and first < end:
+        yield from (letter.place for letter in letters(partition, truth) if first <= letter.offset < end)

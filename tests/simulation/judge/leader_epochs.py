@@ -6,12 +6,12 @@ time: an epoch is recorded before its first batch is there, and what is cut away
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
 from minilog_broker.storage.epoch_cache import EpochCache
+from tests.judges.partition import check_epochs
 from tests.judges.violation import Violation
 from tests.simulation.judge.copies import Copy
 from tests.world.stored import content_of
@@ -42,6 +42,7 @@ class LeaderEpochs:
         if self._seen.get(copy) == seen or self._truth.damage.excuses(copy.host.number, key):
             return
         self._seen[copy] = seen
+        check_epochs(f"b{copy.host.number} ({copy.path})", (epoch for epoch, _ in epochs))
         recorded = copy.recorded("checkpoint")
         start = 0 if recorded is None else int(recorded["log_start_offset"])
         wrong = first_wrong(epochs, content_of(content), max(start, copy.live.start), copy.live.end)
@@ -52,9 +53,6 @@ class LeaderEpochs:
 
 def first_wrong(epochs: _Epochs, content: bytes | None, start: int, end: int) -> str | None:
     """What the file says otherwise than the batches of a log, from its start to its end; None where nothing."""
-    for before, after in itertools.pairwise(epochs):
-        if before[0] > after[0]:
-            return f"epoch {before[0]} is followed by {after[0]} at {after[1]}"
     if start >= end:
         return None
     try:

@@ -18,12 +18,13 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader
 from minilog.v1 import records_pb2
 from minilog_broker.controller.topic_config import BUILT_IN, effective_topic_config
-from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
+from minilog_broker.quorum.records import CommittedBatch, decode_leader_change, decode_run
 from minilog_broker.replication.partition_state import TopicConfig
 from tests.judges.quorum import Holders, OneLog, check_entered, check_held, check_leader
 from tests.judges.states import check_state
+from tests.judges.views import View, is_same
 from tests.judges.violation import Violation
-from tests.simulation.judge.copies import Copies, Copy, View
+from tests.simulation.judge.copies import Copies, Copy
 from tests.simulation.judge.registrations import Decision, NextLife, Registrations
 from tests.simulation.machines.host import DATA_PATH
 from tests.world.stored import durable_json
@@ -329,7 +330,7 @@ class Metadata:
         key = PartitionKey(state.topic_id, state.partition)
         before = self.states.get(key)
         self.states[key] = state
-        check_state(f"{self.log_name(key)}", state, before)
+        check_state(f"{self.log_name(key)}", state, before, is_clean=False)
         members = set() if before is None else set(before.in_sync_replicas)
         self.registrations.check_joiners(key, set(state.in_sync_replicas) - members)
         self._changed(JudgedChange(key, before, state, offset))
@@ -418,20 +419,6 @@ def _decoded(view: View, header: BatchHeader) -> list[CommittedBatch]:
         return list(decode_run(view.content(header.base_offset)))
     except CorruptMessage:
         return []
-
-
-def is_same(one: BatchHeader, other: BatchHeader | None) -> bool:
-    """The same batch, as far as its header says: the crc covers the rest."""
-    return (
-        other is not None
-        and one.base_offset == other.base_offset
-        and one.crc == other.crc
-        and one.partition_leader_epoch == other.partition_leader_epoch
-        and one.last_offset_delta == other.last_offset_delta
-    )
-
-
-__all__ = ["LOG_NAME", "METADATA_KEY", "JudgedChange", "Metadata", "Topic", "is_same"]
 
 
 def _directories_of(voters: Iterable[records_pb2.Voter]) -> dict[int, str]:

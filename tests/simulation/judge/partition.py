@@ -21,12 +21,23 @@ from dataclasses import dataclass, field
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog.v1 import records_pb2
-from tests.judges.partition import Sequences
+from tests.judges.compaction import CompactedPartition
+from tests.judges.partition import (
+    Sequences,
+    check_agrees,
+    check_has,
+    check_latest,
+    check_lead,
+    check_min,
+    check_not_back,
+    check_start,
+)
+from tests.judges.states import check_elected, electable
+from tests.judges.views import View, first_from, is_same
 from tests.judges.violation import Violation
-from tests.simulation.judge.compacted_partition import CompactedPartition
-from tests.simulation.judge.copies import Copies, Copy, View, first_from
+from tests.simulation.judge.copies import Copies, Copy
 from tests.simulation.judge.damage import KnownDamage
-from tests.simulation.judge.metadata import JudgedChange, Metadata, is_same
+from tests.simulation.judge.metadata import JudgedChange, Metadata
 from tests.simulation.judge.registrations import HEARD_S
 
 
@@ -71,6 +82,10 @@ class JudgedPartition:
     def fail(self, rule: str, text: str) -> Violation:
         return Violation(rule, f"{self.name}: {text}")
 
+    def who(self, number: int) -> str:
+        """Whose copy it is."""
+        return f"b{number} ({self.name})"
+
     def view(self, copy: Copy) -> View:
         return copy.live if self.unsynced_since_s is not None else copy.durable
 
@@ -89,17 +104,13 @@ class JudgedPartition:
         lead = self.leads.get(epoch)
         if lead is None:
             lead = self.leads[epoch] = JudgedLead(number, life)
-        if (lead.number, lead.life) != (number, life):
-            text = f"life {life} of b{number} leads in epoch {epoch}, and life {lead.life} of b{lead.number} did"
-            raise self.fail("V17", text)
+        check_lead(self.who(number), epoch, (number, life), (lead.number, lead.life))
         return lead
 
     def told(self, number: int, high_watermark: int, lead: JudgedLead | None) -> list[BatchHeader]:
         """A replica, or its leader, says what is committed; what of it is new."""
         if lead is not None:
-            if high_watermark < lead.high_watermark:
-                text = f"b{number} tells the high watermark {high_watermark}, and told {lead.high_watermark} before"
-                raise self.fail("V8", text)
+            check_not_back(self.who(number), high_watermark, lead.high_watermark)
             lead.high_watermark = high_watermark
         if self.exempt or high_watermark <= 0:
             return []
@@ -161,10 +172,7 @@ class JudgedPartition:
         if view.end < high_watermark and self._start(copy, view) < high_watermark:
             text = f"b{number} tells the high watermark {high_watermark}, its log is durable up to {view.end}"
             raise self.fail("V1", text)
-        lacks = self.first_lack(copy, view, min(high_watermark, self.end))
-        if lacks is not None:
-            text = f"b{number} tells the high watermark {high_watermark}, and has not what was committed at {lacks}"
-            raise self.fail("V9", text)
+        check_agrees(self.who(number), self.first_lack(copy, view, min(high_watermark, self.end)))
 
     def _committed(self, header: BatchHeader) -> None:
         if header.producer_id == NO_PRODUCER_ID or header.is_control:
@@ -227,10 +235,7 @@ class JudgedPartition:
             if cut is None or cut >= self.end or not self._counts(number, state):
                 continue
             if all(self._counts(number, later) for later in self.metadata.later(self.key)):
-                text = (
-                    f"b{number} is in the ISR {list(state.in_sync_replicas)} or eligible, and cuts its log to {cut}; "
-                )
-                raise self.fail("V5", f"{text}{self.end} is committed")
+                check_has(f"{self.who(number)}, which cuts its log to {cut},", cut)
 
     def _counts(self, number: int, state: records_pb2.PartitionRecord) -> bool:
         return (
@@ -250,9 +255,7 @@ class JudgedPartition:
         if found is None or any(self._lacking(later) is None for later in self.metadata.later(self.key)):
             return
         number, lacks = found
-        text = f"b{number} is in the ISR {list(state.in_sync_replicas)} or eligible {list(state.eligible_leaders)} of "
-        text += f"partition epoch {state.partition_epoch}, and has not {lacks}; {self.end} is committed"
-        raise self.fail("V5", text)
+        check_has(f"{self.who(number)} (partition epoch {state.partition_epoch})", lacks)
 
     def is_held(self, number: int, upto: int) -> bool:
         """Whether all that the log of host `number` has below `upto` is on the disks of whoever counts: so it may be
@@ -284,9 +287,8 @@ class JudgedPartition:
             if self.damage.excuses(copy.host.number, self.key)
             or self.first_lack(copy, self.view(copy), self.end) is None
         ]
-        if len(holders) < min(needed, self.metadata.later_min(self.key.topic_id)):
-            text = f"b{number} tells that {self.end} is committed: only {holders} have it, min.insync.replicas={needed}"
-            raise self.fail("V18", text)
+        if len(holders) < needed:  # else nobody need ask what is on its way
+            check_min(self.who(number), self.end, holders, min(needed, self.metadata.later_min(self.key.topic_id)))
 
     def check_deleted(self) -> None:
         """KIP-107: below what was answered nothing is left on whoever could be elected. The controller may know a later
@@ -314,40 +316,26 @@ class JudgedPartition:
 
     def check_start(self, number: int, log_start: int, lead: JudgedLead) -> None:
         """V1: what a leader tells of its log start never goes back in its epoch."""
-        if log_start < lead.log_start:
-            text = f"b{number} tells the log start {log_start}, and told {lead.log_start} before"
-            raise self.fail("V1", text)
+        check_start(self.who(number), log_start, lead.log_start)
         lead.log_start = log_start
 
     # -- answers
 
     def check_latest(self, number: int, epoch: int, answered: int) -> None:
         """V8, of an answer to "latest" in a leader epoch."""
-        if self.exempt:
-            return
-        for before, lead in self.leads.items():
-            if before < epoch and lead.high_watermark > answered:
-                text = f'b{number} answers "latest" with {answered} in epoch {epoch}, and b{lead.number} told '
-                raise self.fail("V8", f"{text}{lead.high_watermark} in epoch {before}")
+        if not self.exempt:
+            told = ((before, lead.high_watermark) for before, lead in self.leads.items())
+            check_latest(self.who(number), epoch, answered, told)
 
     def changed(self, change: JudgedChange) -> None:
         """A state of it was committed."""
         before, state = change.before, change.state
         if before is not None and state.leader_epoch > before.leader_epoch:
-            self._check_elected(before, state)
+            self._look_at_election(before, state)
         self.check_members(before)
 
-    def _check_elected(self, before: records_pb2.PartitionRecord, state: records_pb2.PartitionRecord) -> None:
-        members, now = set(before.in_sync_replicas), set(state.in_sync_replicas)
-        was_moving, moves = (bool([*each.adding_replicas, *each.removing_replicas]) for each in (before, state))
-        electable = members | set(before.eligible_leaders)
-        passed_by = was_moving and not members & set(state.replicas)
-        if (was_moving and not moves) or passed_by or members & now:
-            electable |= now
-        electable -= set(before.damaged_replicas) - (now - members)
-        if state.leader_id in electable | {-1}:
-            return
-        if not self.metadata.topics[self.key.topic_id].config.unclean_leader_election:
-            text = f"b{state.leader_id} is elected, only {sorted(electable)} could be; damaged are "
-            raise self.fail("V6", text + str(list(before.damaged_replicas)))
-        self.exempt = True
+    def _look_at_election(self, before: records_pb2.PartitionRecord, state: records_pb2.PartitionRecord) -> None:
+        if self.metadata.topics[self.key.topic_id].config.unclean_leader_election:
+            self.exempt |= state.leader_id not in electable(state, before) | {-1}
+        else:
+            check_elected(self.name, state, before)

@@ -18,23 +18,34 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from minilog.net.coordinators_of import QUEUES_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader
 from minilog.v1 import queue_pb2
+from tests.judges.queue_log import QueuePartition, QueuePieces, leases_in, rows_in
+from tests.judges.queues import (
+    LEASED,
+    SETTLING,
+    Held,
+    RecordPlace,
+    Redrives,
+    check_change,
+    held_in,
+    revived,
+    settled_to,
+)
 from tests.judges.violation import Violation
-from tests.simulation.judge.queue_pieces import QueuePartition, QueuePieces, leases_in, rows_in
-from tests.simulation.judge.redriving import Place, Redrives
+from tests.simulation.judge.dead_letters import places_between
 
 if TYPE_CHECKING:
+    from tests.judges.views import View
     from tests.simulation.clients.queuing import Queuing
     from tests.simulation.cluster import SimulatedCluster
-    from tests.simulation.judge.copies import View
     from tests.simulation.judge.partition import JudgedPartition
     from tests.simulation.judge.transactions import Transactions
     from tests.simulation.judge.truth import Truth
@@ -42,85 +53,6 @@ if TYPE_CHECKING:
 
 SERVICE = "/minilog.v1.QueueService/"
 LATE_S = 2.0
-READY, LEASED = queue_pb2.RANGE_STATE_READY, queue_pb2.RANGE_STATE_LEASED
-SETTLING, DEAD = queue_pb2.RANGE_STATE_SETTLING, queue_pb2.RANGE_STATE_DEAD
-OWNED = (LEASED, SETTLING)
-Records = QueuePartition
-
-
-class Held(NamedTuple):
-    """What is known of an unsettled offset."""
-
-    state: int
-    lease_id: int
-    delivery_count: int
-    is_dead: bool = False
-
-
-class Gone(NamedTuple):
-    """An offset that is in no range any more, what it was, and whether that was to be."""
-
-    offset: int
-    before: Held
-
-
-def held_in(record: Records) -> dict[int, Held]:
-    """By offset."""
-    return {
-        offset: Held(each.state, each.lease_id, each.delivery_count, each.death_reason is not None)
-        for each in record.ranges
-        for offset in range(each.first_offset, each.last_offset + 1)
-    }
-
-
-def settled_to(record: Records) -> int:
-    """All offsets below are settled."""
-    return record.ranges[0].first_offset if record.ranges else record.next_offset
-
-
-def check_change(
-    before: Records,
-    after: Records,
-    *,
-    may_be_cut: bool,
-    again: Collection[int] = (),
-    uncounted: Callable[[int, int], bool] = lambda lease_id, offset: False,
-) -> list[Gone]:
-    """From one committed state of a partition to the next. What is gone. `again`: the offsets that a redrive may make
-    ready. `uncounted`: whether a delivery of this lease may count for nothing. Raises Violation."""
-    is_cut = after.next_offset < before.next_offset
-    if is_cut and may_be_cut and after.leader_epoch > before.leader_epoch:
-        return []
-    if is_cut or (settled_to(after) < settled_to(before) and settled_to(after) not in again):
-        text = f"it was settled to {settled_to(before)} and leased to {before.next_offset}, and is settled to "
-        raise Violation("Q6", f"{text}{settled_to(after)} and leased to {after.next_offset}")
-    old, new = held_in(before), held_in(after)
-    for offset, held in new.items():
-        if offset < before.next_offset and offset not in old:
-            if offset not in again or held != Held(READY, 0, 0):
-                raise Violation("Q2", f"offset {offset} was settled, and is {held}")
-            continue
-        _check_step(offset, old.get(offset), held, uncounted)
-    return [Gone(offset, held) for offset, held in old.items() if offset not in new]
-
-
-def revived(before: Records, after: Records) -> list[int]:
-    """The settled offsets that are in a range again."""
-    old = held_in(before)
-    return [offset for offset in held_in(after) if offset < before.next_offset and offset not in old]
-
-
-def _check_step(offset: int, before: Held | None, after: Held, uncounted: Callable[[int, int], bool]) -> None:
-    if before is None:
-        before = Held(READY, 0, 0)
-    if before.state in OWNED and after.state in OWNED and before.lease_id != after.lease_id:
-        raise Violation("Q1", f"offset {offset} goes from lease {before.lease_id} to lease {after.lease_id} at once")
-    is_leased_now = after.state == LEASED and before.state == READY
-    is_back = before.state == LEASED and after.state == READY and uncounted(before.lease_id, offset)
-    if after.delivery_count - before.delivery_count - is_leased_now not in ((0, -1) if is_back else (0,)):
-        raise Violation("Q3", f"offset {offset} is {before}, and then {after}: deliveries are not counted")
-    if before.is_dead > after.is_dead or (after.state == DEAD and not after.is_dead):
-        raise Violation("Q7", f"offset {offset} is {before}, and then {after}: it died, and lives again")
 
 
 @dataclass(slots=True)
@@ -145,7 +77,7 @@ class _Log:
 class _Known:
     """What is committed of one partition of the queue."""
 
-    record: Records = field(default_factory=Records)
+    record: QueuePartition = field(default_factory=QueuePartition)
     dead: set[int] = field(default_factory=set)  # by the limit
     carried: Counter[int] = field(default_factory=Counter)  # to the dead-letter topic
     bare: set[int] = field(default_factory=set)  # dead, and settled outside of a transaction
@@ -172,7 +104,7 @@ class QueueRecords:
         self._of: dict[PartitionKey, _Known] = {}
         self._pieces = QueuePieces(queue)
         self._is_behind = False  # a batch is not known
-        self.redrives = Redrives(truth, queue)
+        self.redrives = Redrives(partial(places_between, truth), queue)
         self._logs: dict[int, _Log] = {}  # by host
         self._read = 0  # batches of the truth
         self._leader_epoch = -1
@@ -299,9 +231,9 @@ class QueueRecords:
             self._catch_up(copy, header)
         content = copy.content(header.base_offset)
         passed = self.redrives.passed(rows_in(content))
-        ready: Counter[Place] = Counter()
+        ready: Counter[RecordPlace] = Counter()
         for key, record in self._pieces.take(content):
-            known = self._of.setdefault(key, _Known(Records(next_offset=record.next_offset)))
+            known = self._of.setdefault(key, _Known(QueuePartition(next_offset=record.next_offset)))
             again = {offset for at, offset in passed if at == key}
             topic = self._truth.partition(key)
             may_be_cut = topic is None or topic.exempt
@@ -345,7 +277,7 @@ class QueueRecords:
                 for key, record in self._pieces.take(copy.content(header.base_offset)):
                     self._of.setdefault(key, _Known()).record = record
 
-    def _check_deaths(self, key: PartitionKey, known: _Known, record: Records) -> None:
+    def _check_deaths(self, key: PartitionKey, known: _Known, record: QueuePartition) -> None:
         """A record dies by its worker's rejection or by the limit."""
         before = held_in(known.record)
         for offset, held in held_in(record).items():
@@ -404,7 +336,7 @@ class QueueRecords:
         """How often a record may have been handed out without being counted."""
         return self._of[key].uncounted[offset] if key in self._of else 0
 
-    def carried(self) -> Counter[Place]:
+    def carried(self) -> Counter[RecordPlace]:
         """The places of records that a transaction carried to the dead-letter topic, and how often."""
         return Counter(
             {(key, offset): count for key, known in self._of.items() for offset, count in known.carried.items()}

@@ -18,6 +18,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer, decode_header, iterate_headers
 from minilog.v1 import common_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
+from tests.judges.partition import check_order, check_proposed
 from tests.judges.violation import Violation
 from tests.simulation.judge.compaction import Compaction
 from tests.simulation.judge.partition import JudgedLead, JudgedPartition
@@ -92,12 +93,9 @@ class Replication:
 
     def _told(self, partition: JudgedPartition, number: int, lead: JudgedLead | None, told: Any) -> None:
         self._committed(partition, number, partition.told(number, told.high_watermark, lead))
-        if told.last_stable_offset > told.high_watermark:
-            text = f"b{number} tells LSO {told.last_stable_offset} and HW {told.high_watermark}"
-            raise partition.fail("V1", text)
-        if told.log_start_offset > max(told.last_stable_offset, 0):
-            text = f"b{number} tells log start {told.log_start_offset} and LSO {told.last_stable_offset}"
-            raise partition.fail("V1", text)
+        stable = told.last_stable_offset
+        check_order(partition.who(number), stable, told.high_watermark)
+        check_order(partition.who(number), told.log_start_offset, max(stable, 0))
         if lead is not None:
             partition.check_start(number, told.log_start_offset, lead)
         self._transactions.check_stable(partition, number, told)
@@ -188,11 +186,7 @@ class Replication:
         if self._truth.speaker(call.client)[0] < 0:
             return
         for proposal in message.proposals:
-            members = [each.broker_id for each in proposal.in_sync_replicas]
-            key = PartitionKey(proposal.partition_id.topic_id, proposal.partition_id.partition)
-            if message.broker_id not in members:
-                text = f"b{message.broker_id} proposes the ISR {members} without itself"
-                raise Violation("V4", f"{text} of {self._truth.log_name(key)}")
+            check_proposed(message.broker_id, [each.broker_id for each in proposal.in_sync_replicas])
 
     # -- deletions
 

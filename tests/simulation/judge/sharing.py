@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
+from tests.judges.groups import check_handed, check_moved
 from tests.judges.violation import Violation
 from tests.simulation.clients.sharing import GROUP, CoordinatorState
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tests.simulation.judge.judge import Judge
 
 LEAST_READERS = 3  # of a group that one leaves: a share has several partitions, and two others take them
-MOST_MOVED = 1  # of each member that stays
 STILL_S = 1.0  # nothing changes hands any more
 MOST_S = 30.0
 LOOK_S = 0.1
@@ -58,19 +57,11 @@ async def _check_leave(cluster: SimulatedCluster, sharing: Sharing) -> None:
         check_moved(before, after, leaver.name)
 
 
-def check_moved(before: Mapping[int, str], after: Mapping[int, str], leaver: str) -> None:
-    """Raises Violation where members that stayed lost more than one partition. Readers by partition."""
-    for name in sorted({*before.values()} - {leaver}):
-        lost = sorted(partition for partition, reader in before.items() if reader == name != after.get(partition))
-        if len(lost) > MOST_MOVED:
-            raise Violation("M4", f"{leaver} left, and {name} lost partitions {lost}")
-
-
 async def _check_missing(cluster: SimulatedCluster, sharing: Sharing) -> None:
     deadline_s = cluster.now_s + cluster.plan.liveness_s
-    while (missing := sharing.missing()) is not None:
+    while missing := sharing.missing():
         if cluster.now_s > deadline_s:
-            raise Violation("M5", missing)
+            check_handed(missing)
         await asyncio.sleep(LOOK_S)
 
 

@@ -13,8 +13,8 @@ from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.v1.records_pb2 import BrokerStateRecord
 from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch
+from tests.judges.compaction import CompactedPartition
 from tests.simulation.judge.bounds import Calm, Changes, Joins
-from tests.simulation.judge.compacted_partition import CompactedPartition
 from tests.simulation.judge.copies import Copies, Copy
 from tests.simulation.judge.damage import KnownDamage
 from tests.simulation.judge.metadata import LOG_NAME, JudgedChange, Metadata

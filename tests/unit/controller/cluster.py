@@ -467,7 +467,8 @@ class ControllerCluster:
         for key, state in self.image.partitions.items():
             before = self._judged.get(key)
             if state != before:
-                check_state(f"{state.topic_name}-{key.partition}", state, before)
+                is_clean = not self.image.effective_config(key.topic_id).unclean_leader_election
+                check_state(f"{state.topic_name}-{key.partition}", state, before, is_clean=is_clean)
             self._check_members(state)
         self._judged = dict(self.image.partitions)
 

@@ -14,6 +14,8 @@ from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.pieces import QueueKey, assembled
 from minilog_broker.replication.stable_offsets import StableOffset
 from minilog_broker.security.lease_ids import new_lease_id
+from tests.judges.queue_log import QueuePartition, QueuePieces, rows_in
+from tests.judges.queues import check_change, revived
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
 
 Q, T = "jobs", "program"
@@ -22,10 +24,38 @@ LOCK_MS = 30_000
 ACCEPT, RELEASE, REJECT = queue_pb2.VERDICT_ACCEPT, queue_pb2.VERDICT_RELEASE, queue_pb2.VERDICT_REJECT
 
 
+class QueueJudge:
+    """Looks at each batch of the coordinator's log (tests/judges/queues.py). What workers have named is not known here:
+    any lease may count for nothing. A batch with a place of letters makes ready again what it wants."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self._pieces: dict[str, QueuePieces] = {}
+        self._known: dict[tuple[str, PartitionKey], QueuePartition] = {}
+
+    def committed(self, batch: bytes) -> None:
+        """The next one."""
+        self.batches += 1
+        rows = rows_in(batch)
+        is_redriven = any(key.HasField("letters_partition_id") and value is not None for key, value in rows)
+        for name in dict.fromkeys(key.queue for key, _ in rows):
+            for at, record in self._pieces.setdefault(name, QueuePieces(name)).take(batch):
+                before = self._known.get((name, at), QueuePartition(record.next_offset))
+                again = revived(before, record) if is_redriven else ()
+                check_change(before, record, may_be_cut=True, again=again, uncounted=lambda lease_id, offset: True)
+                self._known[name, at] = record
+        for key, value in rows:
+            if key.HasField("partition_id") and value is None:
+                self._known.pop((key.queue, PartitionKey.of(key.partition_id)), None)
+
+
 class Queueing(CoordinatorCluster[QueueCoordinator]):
     """See the module's text. `stable`: what the leader of each partition would report now. `ended`:
     producers that the coordinator of transactions refuses to register. `renews`: workers renew each lease at once, and
-    so its end counts."""
+    so its end counts. `is_judged`: whether each committed
+    batch is looked at."""
+
+    is_judged = True
 
     def __init__(self) -> None:
         self.counts = {ORDERS: 1, PAYMENTS: 1}
@@ -36,6 +66,7 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         self.ended: dict[int, MinilogError] = {}
         self.renews = True
         self.queue_of: dict[int, str] = {}
+        self._judged = QueueJudge()
         super().__init__()
         self.begin()
 
@@ -48,6 +79,13 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
             lambda: self.allows_queues,
             partial(new_lease_id, b"key"),
         )
+
+    def commit_to(self, offset: int) -> None:
+        super().commit_to(offset)
+        known = self._judged.batches
+        for batch, end in zip(self.batches[known:], self.ends[known:], strict=True):
+            if self.is_judged and end <= self.high_watermark:
+                self._judged.committed(batch)
 
     # -- leaders
 

@@ -9,6 +9,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from minilog.groups.member import MemberState
+from minilog.partition_key import PartitionKey
+from tests.judges.groups import check_owned, holders_of
 from tests.rules import proves
 from tests.unit.coordinators.grouping import SETTINGS
 from tests.unit.coordinators.membering import Membering, SimulatedMember, orders
@@ -102,14 +104,13 @@ class MembersMachine(RuleBasedStateMachine):
     def no_partition_has_two_readers(self) -> None:
         if not hasattr(self, "world"):
             return
-        for key in orders(*range(6)):
-            readers = [name for name in NAMES if key in self._member(name).hands_out()]
-            assert len(readers) <= 1, f"{key} is read by {readers}"
-            holders = [name for name in NAMES if key in self._member(name).holds()]
-            known = [
-                name for name in holders if key in {*self.world.held(name).assigned, *self.world.held(name).revoking}
-            ]
-            assert len(known) <= 1, f"{key} is held by {known}"
+        holders_of((name, self._member(name).hands_out()) for name in NAMES)
+        holders_of((name, self._member(name).holds() & self._known_of(name)) for name in NAMES)
+
+    def _known_of(self, name: str) -> frozenset[PartitionKey]:
+        """What the coordinator knows that it holds."""
+        held = self.world.held(name)
+        return frozenset({*held.assigned, *held.revoking})
 
     def teardown(self) -> None:
         """The faults end: each partition has one reader, and the shares are even."""
@@ -121,9 +122,9 @@ class MembersMachine(RuleBasedStateMachine):
             self.world.settle(100.0)
             self.a_member_subscribes_again(name)
         self.world.settle(SETTINGS.session_timeout_ms + 5_000.0)
-        shares = [self._member(name).hands_out() for name in NAMES]
-        assert sorted(key for share in shares for key in share) == sorted(orders(*range(6)))
-        assert [len(share) for share in shares] == [2, 2, 2]
+        shares = {name: self._member(name).hands_out() for name in NAMES}
+        check_owned(orders(*range(6)), holders_of(shares.items()), "a session time-out and 5 s")
+        assert [len(share) for share in shares.values()] == [2, 2, 2]
 
 
 MembersMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -18,6 +18,13 @@ from minilog_broker.coordinators.queues.partition_queue import MAX_RANGES
 from tests.unit.coordinators.cluster import ORDERS, error_of
 from tests.unit.coordinators.queueing import ACCEPT, LOCK_MS, RELEASE, Queueing, offsets
 
+
+@pytest.fixture(autouse=True)
+def unjudged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of a judge are not the coordinator's."""
+    monkeypatch.setattr(Queueing, "is_judged", False)
+
+
 MOST_STEPS = 3_000_000
 FEW, MANY = 250, 8_000  # ranges of a partition
 

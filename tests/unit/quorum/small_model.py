@@ -154,7 +154,7 @@ def judged(_: QuorumModelState, state: QuorumModelState) -> QuorumModelState:
     leaders, log = Leaders(state.led), OneLog[Entry](_end_of, enumerate(state.committed))
     leads = {number: voter for number, voter in enumerate(state.voters) if voter.leads}
     for number, voter in enumerate(state.voters):
-        check_epochs(number, voter.log)
+        check_epochs(f"b{number}", voter.log)
     for number, voter in leads.items():
         leaders.leads(number, 0, voter.epoch, voter.epoch)
         own = list(enumerate(voter.log))

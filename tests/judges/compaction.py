@@ -19,9 +19,8 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog.typed.schema.topic_schema import TopicSchema
 from minilog_broker.storage.markers import read_markers
-from tests.simulation.judge.copies import View, first_from
-from tests.simulation.judge.keyed_records import KeyedRecord, KeyedRecordReader, Place, place_of
-from tests.simulation.judge.metadata import is_same
+from tests.judges.keyed_records import KeyedRecord, KeyedRecordReader, Place, place_of
+from tests.judges.views import View, first_from, is_same
 
 
 class Wrong(NamedTuple):

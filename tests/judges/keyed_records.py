@@ -6,7 +6,7 @@ written by, and its columns are known by their ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,8 +17,8 @@ from minilog.typed.rows.batch import read_extension
 from minilog.typed.rows.reader import TypedReader, TypedSelection
 from minilog.typed.schema.topic_schema import TopicSchema
 from minilog.typed.schema.topic_schemas import TopicSchemas
-from tests.simulation.clients.keyed import value_in
 
+IDENTITY = "value"  # the header of a deletion that has the value it is known by
 Place: TypeAlias = tuple[int, int, int, int]
 """Where a batch is and what it holds: base offset, last offset, leader epoch, crc. Two with one place are one batch."""
 
@@ -91,6 +91,11 @@ class KeyedRecordReader:
                 _producer_of(header),
                 timestamp_s=row["_timestamp"].timestamp(),
             )
+
+
+def value_in(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
+    """The value of a deletion, by its headers."""
+    return dict(headers).get(IDENTITY) or b""
 
 
 def _headers_of(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
