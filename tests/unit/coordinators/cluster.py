@@ -7,7 +7,7 @@ was committed, and as much of the rest as the test says: that is committed in it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
@@ -26,6 +26,7 @@ from minilog_broker.coordinators.coordinator_effects import (
 from minilog_broker.coordinators.places import SLACK_RECORDS
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.quorum.records import place
+from tests.unit.coordinators.forgetting import assert_forgotten
 
 INTERNAL = PartitionKey(bytes(15) + b"\x07", 3)
 ORDERS, PAYMENTS = bytes(15) + b"\x21", bytes(15) + b"\x22"
@@ -117,7 +118,11 @@ class CoordinatorCluster(Generic[AnyCoordinator]):
 
     def collect(self) -> None:
         """Take the effects: answers by their ticket; the log is loaded at once, batch by batch."""
-        for effect in self.coordinator.take_effects():
+        self.collect_of(self.coordinator)
+
+    def collect_of(self, coordinator: AnyCoordinator) -> None:
+        """The same of one that leads no more."""
+        for effect in coordinator.take_effects():
             match effect:
                 case CoordinatorAnswer(ticket, message):
                     assert ticket not in self.answers, "a call was answered twice"
@@ -154,9 +159,22 @@ class CoordinatorCluster(Generic[AnyCoordinator]):
         committed = sum(1 for end in self.ends if end <= self.high_watermark)
         if kept_batches is not None:
             del self.batches[committed + kept_batches :], self.ends[committed + kept_batches :]
+        former, self.coordinator = self.coordinator, self.make()
+        former.deposed()
+        self.collect_of(former)
+        assert_forgotten(former, self.coordinator)
+        self.begin()
+
+    def second_term(self, meanwhile: Callable[[], object] = lambda: None, *, kept_batches: int | None = None) -> None:
+        """Another broker takes over, and then this one leads again: a broker keeps one coordinator for all its terms.
+        `meanwhile`: what happens under the other one."""
+        first = self.coordinator
+        self.fail_over(kept_batches=kept_batches)
+        meanwhile()
+        self.commit()
         self.coordinator.deposed()
         self.collect()
-        self.coordinator = self.make()
+        self.coordinator = first
         self.begin()
 
     # -- calls
