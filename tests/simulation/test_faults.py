@@ -190,7 +190,7 @@ def test_a_read_that_fails_fails_once_and_changes_nothing(cluster: SimulatedClus
     disk.make_dir("/d")
     file = disk.open("/d/f", create=True)
     file.write([b"abc"], 0)
-    disk.fail("pread", errno.EIO)
+    disk.fail("pread", errno.EIO, "/d/")
     changes = disk.changes
     with pytest.raises(OSError, match="Input/output error"):
         file.pread(3, 0)

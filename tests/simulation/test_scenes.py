@@ -89,7 +89,7 @@ async def _longest_silence_s(scene: Scene, for_s: float) -> float:
 
 async def disk_that_errs(scene: Scene) -> None:
     _, (follower, _) = await scene.roles()
-    follower.disk.fail("fdatasync", errno.EIO)
+    follower.disk.fail("fdatasync", errno.EIO, "/t0-0/")
     assert await _longest_silence_s(scene, 13.0) < 1.0
     assert follower.number not in (await scene.state()).isr
 
@@ -109,7 +109,7 @@ def test_nobody_waits_for_a_disk_that_fails(story: Story) -> None:
 
 async def leader_disk_that_errs(scene: Scene) -> None:
     leader, _ = await scene.roles()
-    leader.disk.fail("fdatasync", errno.EIO)
+    leader.disk.fail("fdatasync", errno.EIO, "/t0-0/")
     assert await _longest_silence_s(scene, 8.0) < 3.0
     assert (await scene.state()).leader != leader.number
 
@@ -191,7 +191,7 @@ async def emptied_and_erring(scene: Scene) -> None:
     leader, (follower,) = await scene.roles()
     follower.wanted = False
     follower.empty_disk()
-    leader.disk.fail("fdatasync", errno.EIO)
+    leader.disk.fail("fdatasync", errno.EIO, "/t0-0/")
     await scene.until(lambda state: leader.number not in state.isr)
     follower.wanted = True
     follower.start()

@@ -68,7 +68,7 @@ class Disks:
         host, path = self._ground.cluster.host(name), self._random.choice(_PATHS)
         self._ground.erred.add(name)
         host.ails("disk error")
-        host.disk.fail(operation, errno.EIO)
+        host.disk.fail(operation, errno.EIO, path)
         self._ground.cluster.note(f"{name}: the next {operation} of {path or 'any file'} fails")
 
     def full_disk(self) -> None:

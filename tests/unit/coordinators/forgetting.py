@@ -16,6 +16,7 @@ GOES_ON = {
     "_numbers": "numbers of questions: an answer to one of an earlier term is known by its number",
     "_epoch_start": "whoever leads sets it first",
     "_activated_ms": "whoever leads sets it first",
+    "slack_records": "a setting",
     "taken_bytes": "a sum, of which each call takes a difference",
 }
 _PLAIN = (int, float, str, bytes, bool, type(None))
