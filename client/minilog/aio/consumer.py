@@ -222,7 +222,7 @@ class Consumer:
         iterated, polls = self._shell.core.iterated, self._shell.polls
         if self._shell.takes_wakeup():
             raise StopAsyncIteration
-        if iterated and not self._shell.may_iterate_on(self._now_ms()):
+        if self._shell.group is not None and iterated and not self._shell.may_iterate_on(self._now_ms()):
             await self._shell.change(self._shell.core.steering.put_iterated_back)
         while not iterated or not polls.are_settled():
             self._settle()
