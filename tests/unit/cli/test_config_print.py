@@ -42,6 +42,17 @@ def properties(folder: pathlib.Path, *lines: str) -> str:
     return str(file)
 
 
+BETWEEN_BROKERS = {
+    "inter.broker.listen": "127.0.0.1:9192",
+    "inter.broker.ssl.keystore.location": "broker.pem",
+    "inter.broker.ssl.truststore.location": "brokers.pem",
+}
+
+
+def options(settings: dict[str, str]) -> list[str]:
+    return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+
+
 class TestBroker:
     def test_all_settings_are_told_as_they_would_be_typed(self, capsys: pytest.CaptureFixture[str]) -> None:
         found = printed(capsys, "broker")
@@ -64,12 +75,9 @@ class TestBroker:
         secured = {
             "ssl.keystore.location": "server.pem",
             "ssl.truststore.location": "clients.pem",
-            "inter.broker.listen": "127.0.0.1:9192",
-            "inter.broker.ssl.keystore.location": "broker.pem",
-            "inter.broker.ssl.truststore.location": "brokers.pem",
+            **BETWEEN_BROKERS,
         }
-        more = [word for name, value in secured.items() for word in ("--set", f"{name}={value}")]
-        found = printed(capsys, "broker", *arguments, *more, "--changed")
+        found = printed(capsys, "broker", *arguments, *options(secured), "--changed")
         assert found == {
             "num.partitions": ("4", "file", str(file)),
             "segment.ms": ("9", "environment", "MINILOG_SEGMENT_MS"),
@@ -85,18 +93,14 @@ class TestBroker:
             "listeners": "OUTSIDE://127.0.0.1:9093,inside://[::1]:9094",
             "listener.security.protocol.map": "outside:SASL_SSL,inside:PLAINTEXT",
             "listener.name.Outside.ssl.keystore.location": "outside.pem",
-            "inter.broker.listen": "127.0.0.1:9192",
-            "inter.broker.ssl.keystore.location": "broker.pem",
-            "inter.broker.ssl.truststore.location": "brokers.pem",
+            **BETWEEN_BROKERS,
         }
-        found = printed(
-            capsys, "broker", *(word for name in said for word in ("--set", f"{name}={said[name]}")), "--changed"
-        )
+        found = printed(capsys, "broker", *options(said), "--changed")
         assert {name: value for name, (value, _, _) in found.items()} == {
             "listeners": "outside://127.0.0.1:9093,inside://[::1]:9094",
             "listener.security.protocol.map": "outside:SASL_SSL,inside:PLAINTEXT",
             "listener.name.outside.ssl.keystore.location": "outside.pem",
-            **{name: value for name, value in said.items() if name.startswith("inter.broker")},
+            **BETWEEN_BROKERS,
         }
         assert {(source, where) for _, source, where in found.values()} == {("option", "-c")}
 
@@ -111,13 +115,10 @@ class TestBroker:
         said = {
             "security.protocol": "SASL_SSL",
             "ssl.keystore.location": "server.pem",
-            "inter.broker.listen": "127.0.0.1:9192",
-            "inter.broker.ssl.keystore.location": "broker.pem",
-            "inter.broker.ssl.truststore.location": "brokers.pem",
+            **BETWEEN_BROKERS,
             "sasl.oauthbearer.jwks.endpoint.url": f"https://issuer.example/jwks?key={PLANTED}",
         }
-        options = [word for name, value in said.items() for word in ("--set", f"{name}={value}")]
-        assert run(["config", "print", "broker", *options, *(["--json"] if as_json else [])]) == 0
+        assert run(["config", "print", "broker", *options(said), *(["--json"] if as_json else [])]) == 0
         told = capsys.readouterr()
         assert "https://issuer.example/jwks?***" in told.out
         assert PLANTED not in told.out + told.err
@@ -174,21 +175,21 @@ class TestClient:
         place: str,
         as_json: bool,
     ) -> None:
-        lines, options = list(SECURED), []
+        lines, given = list(SECURED), []
         match place:
             case "file":
                 lines.append(f"sasl.password={PLANTED}")
             case "environment":
                 environment.setenv("MINILOG_SASL_PASSWORD", PLANTED)
             case "option":
-                options = ["-c", f"sasl.password={PLANTED}"]
+                given = ["-c", f"sasl.password={PLANTED}"]
             case "jaas":
                 lines = [SECURED[0], f"sasl.jaas.config={JAAS}"]
             case _:
                 lines = [SECURED[0]]
                 environment.setenv("MINILOG_SASL_JAAS_CONFIG", JAAS)
-        options += ["--command-config", properties(tmp_path, *lines), *(["--json"] if as_json else [])]
-        assert run(["config", "print", "client", *options]) == 0
+        given += ["--command-config", properties(tmp_path, *lines), *(["--json"] if as_json else [])]
+        assert run(["config", "print", "client", *given]) == 0
         told = capsys.readouterr()
         assert PLANTED not in told.out + told.err
         assert "***" in told.out

@@ -182,5 +182,3 @@ def test_numbers_that_json_has_not_are_taken_with_and_without_quotes() -> None:
 def test_csv_needs_no_place_for_a_nested_column_that_the_file_has_not() -> None:
     schema = first_version([Field("a", Primitive("int")), Field("tags", Array(Field("element", Primitive("int"))))])
     assert _read(csv_rows(io.BytesIO(b"a\n1\n"), schema), schema).to_pylist() == [{"a": 1, "tags": None}]
-    with pytest.raises(BadRows, match=r"column 'tags' is array<int>, for which CSV has no place"):
-        list(csv_rows(io.BytesIO(b"a,tags\n1,2\n"), schema))

@@ -12,13 +12,10 @@ from minilog.errors import InvalidSchema
 from minilog.typed.schema.ddl import schema_from_ddl
 from minilog.typed.schema.evolution import as_next_version
 from minilog.typed.schema.schema_json import schema_to_json
-from minilog.typed.schema.topic_schemas import TopicSchemas
-from minilog.types import TopicDescription
 from minilog_tools.cli import app
 from minilog_tools.cli.common import print_table
 from minilog_tools.cli.schema_verbs import ColumnOptions
-from minilog_tools.cli.topic import topic_document
-from minilog_tools.cli.topic_schema import Evolution, schema_document, schema_table
+from minilog_tools.cli.topic_schema import Evolution, schema_table
 from minilog_tools.cli.topic_schema import _moved as moved
 from minilog_tools.cli.topic_schema import _renamed as renamed
 from minilog_tools.cli.topic_schema import _typed as typed
@@ -40,26 +37,6 @@ def test_columns_come_from_words_a_file_or_a_parquet_file(tmp_path: pathlib.Path
     assert odd is not None
     assert odd.key_columns == ("a,b", "c`d")
     assert ColumnOptions().schema() is None
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["create", "t", "--ddl", "a int", "--like", "x.parquet"],
-        ["create", "t", "--ddl", "a int", "--schema", "x.json"],
-        ["create", "t", "--key-columns", "a"],
-        ["create", "t", "--timestamp-column", "a"],
-        ["schema", "evolve", "t"],
-        ["schema", "evolve", "t", "--add", "gate"],
-        ["schema", "evolve", "t", "--add", "a int, b int"],
-        ["schema", "evolve", "t", "--rename", "delay"],
-        ["schema", "evolve", "t", "--move", "delay behind gate"],
-        ["schema", "evolve", "t", "--move", "delay after"],
-        ["schema", "show", "t", "--version", "0"],
-    ],
-)
-def test_what_says_nothing_sensible_is_wrong_usage(arguments: list[str]) -> None:
-    assert app.run(["topic", *arguments]) == 2
 
 
 @pytest.mark.parametrize(
@@ -141,16 +118,3 @@ def test_comments_have_a_column_where_there_are_any(capsys: pytest.CaptureFixtur
     print_table(*schema_table(schema_from_ddl(r"a string COMMENT 'two\nlines', b int"), "t, version 1"))
     lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in capsys.readouterr().out.splitlines()]
     assert [line[-1] for line in lines if len(line) == 6] == ["two lines", ""]
-
-
-def test_a_described_topic_has_its_schema_for_machines() -> None:
-    found = TopicDescription("t", "id", False, {}, [], TopicSchemas((FLIGHTS,)))
-    assert topic_document(found)["schema"] == schema_document(FLIGHTS)
-    assert schema_document(FLIGHTS)["fields"][1] == {
-        "name": "delay",
-        "type": "integer",
-        "nullable": True,
-        "metadata": {},
-        "id": 2,
-    }
-    assert "schema" not in topic_document(TopicDescription("t", "id", False, {}, []))
