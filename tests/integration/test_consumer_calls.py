@@ -6,13 +6,13 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from minilog import Admin, Consumer, InvalidArgument, NewTopic, Producer, Record, TopicPartition, aio
 from minilog.errors import UnknownTopicOrPartition
-from minilog.testing import RunningCluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 
 TOPIC = "calls"
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -20,28 +20,30 @@ RECORDS = 10  # of each partition
 TIME_MS = 1_700_000_000_000
 
 
+shared = shared_cluster(THREE)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as running:
-        with Admin(running.settings) as admin:
-            admin.create_topics([NewTopic(TOPIC, 2)])
-        with Producer(running.settings) as producer:
-            for number in range(RECORDS):
-                for partition in (0, 1):
-                    producer.send(TOPIC, b"%d" % number, partition=partition, timestamp=TIME_MS + number)
-        yield running
+def cluster(shared: Cluster) -> Cluster:
+    with Admin(shared.client) as admin:
+        admin.create_topics([NewTopic(TOPIC, 2)])
+    with Producer(shared.client) as producer:
+        for number in range(RECORDS):
+            for partition in (0, 1):
+                producer.send(TOPIC, b"%d" % number, partition=partition, timestamp=TIME_MS + number)
+    return shared
 
 
-def consumer_of(cluster: RunningCluster, **settings: object) -> Consumer:
+def consumer_of(cluster: Cluster, **settings: object) -> Consumer:
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    return Consumer({**cluster.settings, "auto.offset.reset": "earliest", **named})
+    return Consumer({**cluster.client, "auto.offset.reset": "earliest", **named})
 
 
 def bounded() -> list[TopicPartition]:
     return [TopicPartition(TOPIC, number, 0, RECORDS) for number in (0, 1)]
 
 
-def test_a_program_iterates_over_records_to_the_end(cluster: RunningCluster) -> None:
+def test_a_program_iterates_over_records_to_the_end(cluster: Cluster) -> None:
     with consumer_of(cluster) as consumer:
         consumer.assign(bounded())
         found = [(record.partition, record.offset) for record in consumer]
@@ -49,7 +51,7 @@ def test_a_program_iterates_over_records_to_the_end(cluster: RunningCluster) -> 
         assert list(consumer) == []
 
 
-def test_a_commit_in_the_loop_commits_what_the_program_has_got(cluster: RunningCluster) -> None:
+def test_a_commit_in_the_loop_commits_what_the_program_has_got(cluster: Cluster) -> None:
     with consumer_of(cluster, group_id="loop") as consumer:
         consumer.assign(bounded())
         got: list[Record] = []
@@ -66,7 +68,7 @@ def test_a_commit_in_the_loop_commits_what_the_program_has_got(cluster: RunningC
         assert len(seen) == len(got) + len(rest)
 
 
-def test_arrow_goes_on_behind_the_record_that_the_loop_got_last(cluster: RunningCluster) -> None:
+def test_arrow_goes_on_behind_the_record_that_the_loop_got_last(cluster: Cluster) -> None:
     with consumer_of(cluster) as consumer:
         consumer.assign([TopicPartition(TOPIC, 0, 0, RECORDS)])
         assert next(iter(consumer)).offset == 0
@@ -76,7 +78,7 @@ def test_arrow_goes_on_behind_the_record_that_the_loop_got_last(cluster: Running
         assert found == list(range(1, RECORDS))
 
 
-def test_a_paused_partition_waits_until_it_is_resumed(cluster: RunningCluster) -> None:
+def test_a_paused_partition_waits_until_it_is_resumed(cluster: Cluster) -> None:
     with consumer_of(cluster) as consumer:
         consumer.assign(bounded())
         consumer.pause([P0])
@@ -91,14 +93,14 @@ def test_a_paused_partition_waits_until_it_is_resumed(cluster: RunningCluster) -
         assert {record.partition for record in consumer} == {0}
 
 
-def test_offsets_are_found_without_an_assignment(cluster: RunningCluster) -> None:
+def test_offsets_are_found_without_an_assignment(cluster: Cluster) -> None:
     with consumer_of(cluster) as consumer:
         assert consumer.partitions_for(TOPIC) == [P0, P1]
         assert TOPIC in consumer.list_topics()
         assert consumer.beginning_offsets([P0, P1]) == {P0: 0, P1: 0}
         assert consumer.end_offsets([P0]) == {P0: RECORDS}
         assert consumer.offsets_for_times({P0: TIME_MS + 4, P1: TIME_MS + 1_000}) == {P0: 4, P1: None}
-        with Admin(cluster.settings) as admin:
+        with Admin(cluster.client) as admin:
             assert admin.list_offsets({P1: TIME_MS + 1_000, P0: TIME_MS + 4}) == {P1: None, P0: 4}
         with pytest.raises(InvalidArgument, match="is no time"):
             consumer.offsets_for_times({P0: "earliest"})  # type: ignore[dict-item]
@@ -106,7 +108,7 @@ def test_offsets_are_found_without_an_assignment(cluster: RunningCluster) -> Non
             consumer.partitions_for("nothing")
 
 
-def test_a_consumer_goes_to_the_ends_of_the_log_and_knows_its_lag(cluster: RunningCluster) -> None:
+def test_a_consumer_goes_to_the_ends_of_the_log_and_knows_its_lag(cluster: Cluster) -> None:
     with consumer_of(cluster) as consumer:
         consumer.assign({P0: 3, P1: 0})
         assert consumer.lag() == {P0: RECORDS - 3, P1: RECORDS}
@@ -122,9 +124,9 @@ def test_a_consumer_goes_to_the_ends_of_the_log_and_knows_its_lag(cluster: Runni
             consumer.lag([TopicPartition("other", 0)])
 
 
-def test_a_pattern_takes_up_topics_that_come_later(cluster: RunningCluster) -> None:
+def test_a_pattern_takes_up_topics_that_come_later(cluster: Cluster) -> None:
     latest = {"metadata_max_age_ms": 100, "auto_offset_reset": "latest"}
-    with Admin(cluster.settings) as admin, Producer(cluster.settings) as producer:  # noqa: SIM117
+    with Admin(cluster.client) as admin, Producer(cluster.client) as producer:  # noqa: SIM117
         with consumer_of(cluster, **latest) as consumer:
             consumer.subscribe(re.compile("later-.*"))
             assert consumer.poll(0.3) == []
@@ -140,7 +142,7 @@ def test_a_pattern_takes_up_topics_that_come_later(cluster: RunningCluster) -> N
             assert consumer.assignment() == []
 
 
-def test_another_thread_wakes_a_poll_and_ends_a_loop(cluster: RunningCluster) -> None:
+def test_another_thread_wakes_a_poll_and_ends_a_loop(cluster: Cluster) -> None:
     with consumer_of(cluster, auto_offset_reset="latest") as consumer:
         consumer.assign([P0, P1])
         began_s = time.monotonic()
@@ -153,7 +155,7 @@ def test_another_thread_wakes_a_poll_and_ends_a_loop(cluster: RunningCluster) ->
         assert consumer.poll(30.0) == []
 
 
-def test_a_loop_that_was_woken_loses_no_record(cluster: RunningCluster) -> None:
+def test_a_loop_that_was_woken_loses_no_record(cluster: Cluster) -> None:
     with consumer_of(cluster) as consumer:
         consumer.assign(bounded())
         found = []
@@ -170,9 +172,9 @@ def test_a_loop_that_was_woken_loses_no_record(cluster: RunningCluster) -> None:
         assert sorted(found) == [(partition, offset) for partition in (0, 1) for offset in range(RECORDS)]
 
 
-def test_the_consumer_for_asyncio_has_the_same(cluster: RunningCluster) -> None:
+def test_the_consumer_for_asyncio_has_the_same(cluster: Cluster) -> None:
     async def work() -> None:
-        async with aio.Consumer({**cluster.settings, "group.id": "aio", "auto.offset.reset": "earliest"}) as consumer:
+        async with aio.Consumer({**cluster.client, "group.id": "aio", "auto.offset.reset": "earliest"}) as consumer:
             await consumer.assign(bounded())
             found: list[Record] = []
             async for record in consumer:

@@ -6,26 +6,28 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from minilog import Admin, Consumer, InvalidRecord, NewTopic, Producer, RecordMetadata, aio, schema_from_ddl
-from minilog.testing import RunningCluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 
 ROWS: list[dict[str, object]] = [{"carrier": "UA", "delay": 1}, {"carrier": None, "delay": -3}, {"delay": 7}]
 
 
+shared = shared_cluster(THREE)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as running:
-        schema = schema_from_ddl("carrier string, delay int")
-        with Admin(running.settings) as admin:
-            admin.create_topics([NewTopic("plain", 2), NewTopic("rows", 1, schema=schema), NewTopic("many", 2)])
-        yield running
+def cluster(shared: Cluster) -> Cluster:
+    schema = schema_from_ddl("carrier string, delay int")
+    with Admin(shared.client) as admin:
+        admin.create_topics([NewTopic("plain", 2), NewTopic("rows", 1, schema=schema), NewTopic("many", 2)])
+    return shared
 
 
-def test_each_delivery_is_told_to_a_function(cluster: RunningCluster) -> None:
+def test_each_delivery_is_told_to_a_function(cluster: Cluster) -> None:
     told: list[tuple[BaseException | None, RecordMetadata | None]] = []
     done = threading.Event()
 
@@ -33,11 +35,11 @@ def test_each_delivery_is_told_to_a_function(cluster: RunningCluster) -> None:
         told.append((error, metadata))
         done.set()
 
-    with Producer({**cluster.settings, "max.block.ms": 5_000}) as producer:
+    with Producer({**cluster.client, "max.block.ms": 5_000}) as producer:
         future = producer.send("plain", b"x", partition=1, on_delivery=on_delivery)
         assert done.wait(10.0)
         assert told == [(None, future.result(0))]
-        with Admin(cluster.settings) as admin:
+        with Admin(cluster.client) as admin:
             admin.alter_topic("plain", set_configs={"max.message.bytes": "1024"})
         producer.send("plain", b"x" * 5_000, on_delivery=on_delivery)
         producer.flush(20.0)
@@ -47,13 +49,13 @@ def test_each_delivery_is_told_to_a_function(cluster: RunningCluster) -> None:
         assert metadata is None
 
 
-def test_a_list_goes_as_one_batch_and_comes_back(cluster: RunningCluster) -> None:
-    with Producer(cluster.settings) as producer:
+def test_a_list_goes_as_one_batch_and_comes_back(cluster: Cluster) -> None:
+    with Producer(cluster.client) as producer:
         written = producer.send_many("many", [b"a", None, b"c"], keys=[b"k", b"k", None]).result(10)
         assert sum(each.last_offset - each.first_offset + 1 for each in written) == 3
         assert producer.send_many("many", []).result(10) == []
         assert producer.send_many("rows", ROWS).result(10)[0].last_offset == 2
-    with Consumer({**cluster.settings, "auto.offset.reset": "earliest"}) as consumer:
+    with Consumer({**cluster.client, "auto.offset.reset": "earliest"}) as consumer:
         consumer.subscribe(["many", "rows"])
         found = [record for _, record in zip(range(6), consumer, strict=False)]
     many = [(record.key, record.value) for record in found if record.topic == "many"]
@@ -66,8 +68,8 @@ def test_a_list_goes_as_one_batch_and_comes_back(cluster: RunningCluster) -> Non
     ]
 
 
-def test_nothing_of_a_list_is_taken_where_one_value_does_not_fit(cluster: RunningCluster) -> None:
-    with Producer(cluster.settings) as producer:
+def test_nothing_of_a_list_is_taken_where_one_value_does_not_fit(cluster: Cluster) -> None:
+    with Producer(cluster.client) as producer:
         with pytest.raises(InvalidRecord, match=r"row 1: .*column 'delay' is int"):
             producer.send_many("rows", [{"delay": 1}, {"delay": "late"}])
         with pytest.raises(InvalidRecord, match=r"value 1: the value of a record .* is str"):
@@ -80,10 +82,10 @@ def test_nothing_of_a_list_is_taken_where_one_value_does_not_fit(cluster: Runnin
             producer.send_many("rows", [{"delay": 1}], keys=[b"k"])
 
 
-def test_the_producer_for_asyncio_has_the_same(cluster: RunningCluster) -> None:
+def test_the_producer_for_asyncio_has_the_same(cluster: Cluster) -> None:
     async def work() -> None:
         told: list[tuple[BaseException | None, RecordMetadata | None]] = []
-        async with aio.Producer(cluster.settings) as producer:
+        async with aio.Producer(cluster.client) as producer:
             future = await producer.send("many", b"x", on_delivery=lambda error, place: told.append((error, place)))
             place = await future
             await asyncio.sleep(0)
@@ -109,7 +111,7 @@ for _ in range(2):  # the producers of a loop that has ended are counted, and le
 """
 
 
-def test_a_process_that_drops_what_its_producers_took_says_so_once(cluster: RunningCluster) -> None:
+def test_a_process_that_drops_what_its_producers_took_says_so_once(cluster: Cluster) -> None:
     code = _DROPS.format(servers=cluster.bootstrap_servers)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stderr.count("the process ends with producers open") == 1

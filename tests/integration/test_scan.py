@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,8 @@ from minilog.errors import InvalidArgument, UnknownTopicOrPartition
 from minilog.polars import scan_minilog
 from minilog.scanning.newest_rows import KeyCounts
 from minilog.scanning.scan import Scan
-from minilog.testing import RunningCluster, running_cluster
+from tests.cluster import Cluster
+from tests.pool import THREE, shared_cluster
 
 TIME_MS = 1_700_000_000_000
 PARTITIONS = 3
@@ -34,32 +34,34 @@ ROWS = pa.table(
 )
 
 
+shared = shared_cluster(THREE)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as running:
-        schema = replace(schema_from_ddl("carrier string, delay int, distance double"), key_columns=("carrier",))
-        with Admin(running.settings) as admin:
-            admin.create_topics(
-                [
-                    NewTopic("flights", PARTITIONS, schema=schema),
-                    NewTopic("plain", 2),
-                    NewTopic("pending", 1),
-                    NewTopic("trimmed", 1),
-                ]
-            )
-        with Producer({**running.settings, "batch.size": 4_000}) as producer:
-            for number in range(PARTITIONS):  # sorted by delay: each batch has its own bounds
-                producer.send_batch("flights", ROWS.slice(number * 1_000, 1_000), number)
-            for number in range(10):
-                headers = {"h": b"x"}
-                at_ms = TIME_MS + number
-                producer.send("plain", b"%d" % number, key=b"k", partition=number % 2, timestamp=at_ms, headers=headers)
-            producer.send_many("trimmed", [b"x"] * 10)
-        yield running
+def cluster(shared: Cluster) -> Cluster:
+    schema = replace(schema_from_ddl("carrier string, delay int, distance double"), key_columns=("carrier",))
+    with Admin(shared.client) as admin:
+        admin.create_topics(
+            [
+                NewTopic("flights", PARTITIONS, schema=schema),
+                NewTopic("plain", 2),
+                NewTopic("pending", 1),
+                NewTopic("trimmed", 1),
+            ]
+        )
+    with Producer({**shared.client, "batch.size": 4_000}) as producer:
+        for number in range(PARTITIONS):  # sorted by delay: each batch has its own bounds
+            producer.send_batch("flights", ROWS.slice(number * 1_000, 1_000), number)
+        for number in range(10):
+            headers = {"h": b"x"}
+            at_ms = TIME_MS + number
+            producer.send("plain", b"%d" % number, key=b"k", partition=number % 2, timestamp=at_ms, headers=headers)
+        producer.send_many("trimmed", [b"x"] * 10)
+    return shared
 
 
-def scan(cluster: RunningCluster, topic: str = "flights", *args: Any, **kwargs: Any) -> Scan:
-    return minilog.scan(topic, *args, config=cluster.settings, **kwargs)
+def scan(cluster: Cluster, topic: str = "flights", *args: Any, **kwargs: Any) -> Scan:
+    return minilog.scan(topic, *args, config=cluster.client, **kwargs)
 
 
 def delays(found: pa.Table) -> list[int]:
@@ -69,7 +71,7 @@ def delays(found: pa.Table) -> list[int]:
 # -- every door
 
 
-def test_every_door_gives_the_same_rows(cluster: RunningCluster) -> None:
+def test_every_door_gives_the_same_rows(cluster: Cluster) -> None:
     late = scan(cluster, "flights", ["carrier", "delay"], col("delay") > 2_900)
     table = late.to_arrow()
     assert delays(table) == list(range(2_901, 3_000))
@@ -89,21 +91,21 @@ def test_every_door_gives_the_same_rows(cluster: RunningCluster) -> None:
     assert named.fetchall() == [(33,)]
 
 
-def test_text_and_expressions_are_the_same_condition(cluster: RunningCluster) -> None:
+def test_text_and_expressions_are_the_same_condition(cluster: Cluster) -> None:
     text = scan(cluster, where="delay between 5 and 7 or carrier is null and delay < 10").to_arrow()
     found = scan(cluster, where=col("delay").between(5, 7) | col("carrier").is_null() & (col("delay") < 10)).to_arrow()
     assert delays(text) == delays(found) == [2, 5, 6, 7, 8]
 
 
-def test_a_table_is_ordered_by_partition_and_offset(cluster: RunningCluster) -> None:
+def test_a_table_is_ordered_by_partition_and_offset(cluster: Cluster) -> None:
     table = scan(cluster, "flights", ["_partition", "_offset", "delay"]).to_arrow()
     assert table.column("delay").to_pylist() == list(range(3_000))
     assert table.column("_offset").to_pylist() == list(range(1_000)) * PARTITIONS
     assert table.column("_partition").to_pylist() == [number for number in range(PARTITIONS) for _ in range(1_000)]
 
 
-def test_a_scan_gives_the_same_rows_each_time_whatever_is_written(cluster: RunningCluster) -> None:
-    with Admin(cluster.settings) as admin, Producer(cluster.settings) as producer:
+def test_a_scan_gives_the_same_rows_each_time_whatever_is_written(cluster: Cluster) -> None:
+    with Admin(cluster.client) as admin, Producer(cluster.client) as producer:
         admin.create_topics([NewTopic("growing", 1, schema=schema_from_ddl("delay int"))])
         producer.send_many("growing", [{"delay": 1}]).result(10)
         found = scan(cluster, "growing")
@@ -119,7 +121,7 @@ def test_a_scan_gives_the_same_rows_each_time_whatever_is_written(cluster: Runni
 # -- one shape
 
 
-def test_topics_with_and_without_a_schema_have_the_same_metadata(cluster: RunningCluster) -> None:
+def test_topics_with_and_without_a_schema_have_the_same_metadata(cluster: Cluster) -> None:
     plain = scan(cluster, "plain", metadata=True).to_arrow()
     typed = scan(cluster, "flights", metadata=True).to_arrow()
     assert plain.schema.names[2:] == typed.schema.names[3:] == ["_topic", "_partition", "_offset", "_timestamp", "_key"]
@@ -137,7 +139,7 @@ def test_topics_with_and_without_a_schema_have_the_same_metadata(cluster: Runnin
     assert scan(cluster, "plain").count() == 10
 
 
-def test_records_without_a_schema_are_compared_by_all_that_they_have(cluster: RunningCluster) -> None:
+def test_records_without_a_schema_are_compared_by_all_that_they_have(cluster: Cluster) -> None:
     def values(where: Any) -> list[int]:
         records = scan(cluster, "plain", ["value"], where)
         numbers = sorted(int(value) for value in records.to_arrow().column("value").to_pylist())
@@ -155,10 +157,10 @@ def test_records_without_a_schema_are_compared_by_all_that_they_have(cluster: Ru
     assert metadata.column("value").to_pylist() == [b"8", b"9"]
 
 
-def test_a_count_of_records_without_a_schema_reads_no_value(cluster: RunningCluster) -> None:
-    with Admin(cluster.settings) as admin:
+def test_a_count_of_records_without_a_schema_reads_no_value(cluster: Cluster) -> None:
+    with Admin(cluster.client) as admin:
         admin.create_topics([NewTopic("large", 1)])
-    with Producer({**cluster.settings, "compression.type": "zstd", "transactional.id": "large"}) as producer:
+    with Producer({**cluster.client, "compression.type": "zstd", "transactional.id": "large"}) as producer:
         for is_kept in (True, False, True):
             with contextlib.suppress(ZeroDivisionError), producer.transaction():
                 for number in range(100):
@@ -181,7 +183,7 @@ def test_a_count_of_records_without_a_schema_reads_no_value(cluster: RunningClus
 # -- where it begins and ends
 
 
-def test_a_scan_begins_and_ends_where_it_is_told(cluster: RunningCluster) -> None:
+def test_a_scan_begins_and_ends_where_it_is_told(cluster: Cluster) -> None:
     def values(**places: Any) -> list[int]:
         found = scan(cluster, "plain", ["value"], **places).to_arrow()
         return sorted(int(each) for each in found.column("value").to_pylist())
@@ -210,15 +212,15 @@ def test_a_scan_begins_and_ends_where_it_is_told(cluster: RunningCluster) -> Non
     ],
 )
 def test_a_wrong_scan_is_refused_with_words(
-    cluster: RunningCluster, asked: dict[str, Any], error: type[Exception], word: str
+    cluster: Cluster, asked: dict[str, Any], error: type[Exception], word: str
 ) -> None:
     with pytest.raises(error, match=word):
         scan(cluster, "plain", **asked).to_arrow()
 
 
-def test_only_what_is_committed_is_read(cluster: RunningCluster) -> None:
-    settings = {**cluster.settings, "transactional.id": "scan"}
-    uncommitted = {**cluster.settings, "isolation.level": "read_uncommitted"}
+def test_only_what_is_committed_is_read(cluster: Cluster) -> None:
+    settings = {**cluster.client, "transactional.id": "scan"}
+    uncommitted = {**cluster.client, "isolation.level": "read_uncommitted"}
 
     def write_and_abort(producer: Producer) -> None:
         with producer.transaction():
@@ -238,7 +240,7 @@ def test_only_what_is_committed_is_read(cluster: RunningCluster) -> None:
 # -- what travels
 
 
-def test_an_explanation_counts_what_travelled_and_what_was_left_out(cluster: RunningCluster) -> None:
+def test_an_explanation_counts_what_travelled_and_what_was_left_out(cluster: Cluster) -> None:
     narrow = scan(cluster, "flights", ["distance"], col("delay") >= 2_990).explain(analyze=True)
     whole = scan(cluster, "flights").explain(analyze=True)
     assert narrow.travels == ("delay", "distance")
@@ -254,7 +256,7 @@ def test_an_explanation_counts_what_travelled_and_what_was_left_out(cluster: Run
 # -- polars
 
 
-def test_polars_reads_what_its_query_needs(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polars_reads_what_its_query_needs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[list[str], list[str]]] = []
     narrowed = Scan.narrowed
 
@@ -263,7 +265,7 @@ def test_polars_reads_what_its_query_needs(cluster: RunningCluster, monkeypatch:
         return narrowed(self, columns, conditions)
 
     monkeypatch.setattr(Scan, "narrowed", noted)
-    frame = scan_minilog("flights", config=cluster.settings)
+    frame = scan_minilog("flights", config=cluster.client)
     query = frame.filter((pl.col("delay") >= 2_990) & (pl.col("distance").sqrt() > 0)).select("carrier")
     assert query.collect().height == 10
     assert [(sorted(columns), words) for columns, words in asked] == [
@@ -274,8 +276,8 @@ def test_polars_reads_what_its_query_needs(cluster: RunningCluster, monkeypatch:
     assert asked == [(["distance"], [])]
 
 
-def test_polars_gets_the_rows_that_its_own_frame_would_give(cluster: RunningCluster) -> None:
-    lazy, eager = scan_minilog("flights", config=cluster.settings, metadata=True), pl.DataFrame(pl.from_arrow(ROWS))
+def test_polars_gets_the_rows_that_its_own_frame_would_give(cluster: Cluster) -> None:
+    lazy, eager = scan_minilog("flights", config=cluster.client, metadata=True), pl.DataFrame(pl.from_arrow(ROWS))
     condition = (pl.col("carrier") == "UA") | (pl.col("delay") % 7 == 0) & pl.col("carrier").is_null()
     found = lazy.filter(condition).select("delay", "carrier").sort("delay").collect()
     assert found.equals(eager.filter(condition).select("delay", "carrier").sort("delay"))
@@ -285,9 +287,7 @@ def test_polars_gets_the_rows_that_its_own_frame_would_give(cluster: RunningClus
     assert lazy.filter(pl.col("_partition") == 1).select(pl.len()).collect().item() == 1_000
 
 
-def test_a_scan_is_made_of_settings_of_the_environment(
-    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scan_is_made_of_settings_of_the_environment(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILOG_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
     assert parse_config({}).bootstrap_servers
     assert minilog.scan("plain").count() == 10
@@ -297,12 +297,12 @@ def test_a_scan_is_made_of_settings_of_the_environment(
 
 
 @pytest.fixture(scope="module")
-def accounts(cluster: RunningCluster) -> RunningCluster:
+def accounts(cluster: Cluster) -> Cluster:
     """1,000 accounts in three partitions, each written three times, and keys and values with a deletion."""
     schema = replace(schema_from_ddl("id int, name string, balance double"), key_columns=("id",))
-    with Admin(cluster.settings) as admin:
+    with Admin(cluster.client) as admin:
         admin.create_topics([NewTopic("accounts", PARTITIONS, schema=schema), NewTopic("pairs", 2)])
-    with Producer({**cluster.settings, "batch.size": 4_000}) as producer:
+    with Producer({**cluster.client, "batch.size": 4_000}) as producer:
         for change in range(3):
             rows = [{"id": number, "name": f"n{number}", "balance": float(change)} for number in range(1_000)]
             producer.send_many("accounts", rows)
@@ -314,8 +314,8 @@ def accounts(cluster: RunningCluster) -> RunningCluster:
 
 
 @pytest.mark.parametrize("memory_bytes", [2_000, 2**28])
-def test_a_view_has_the_newest_row_of_each_key(accounts: RunningCluster, memory_bytes: int) -> None:
-    settings = {**accounts.settings, "latest.memory.bytes": memory_bytes}
+def test_a_view_has_the_newest_row_of_each_key(accounts: Cluster, memory_bytes: int) -> None:
+    settings = {**accounts.client, "latest.memory.bytes": memory_bytes}
     table = minilog.scan("accounts", view="latest", config=settings)
     assert table.count() == 1_000
     rows = sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"])
@@ -326,7 +326,7 @@ def test_a_view_has_the_newest_row_of_each_key(accounts: RunningCluster, memory_
     assert minilog.scan("accounts", where="balance < 2", view="latest", config=settings).count() == 0
 
 
-def test_a_view_of_keys_and_values_leaves_out_deleted_keys(accounts: RunningCluster) -> None:
+def test_a_view_of_keys_and_values_leaves_out_deleted_keys(accounts: Cluster) -> None:
     table = scan(accounts, "pairs", view="latest")
     assert table.to_arrow().to_pylist() == [{"key": b"1", "value": b"4"}]
     assert table.count() == 1
