@@ -14,6 +14,7 @@ import minilog.aio.participation
 import minilog.aio.transaction
 import minilog.sync.transaction
 import minilog.transactions.client
+from minilog.sync.base import own
 
 MIRRORS: dict[type, type] = {
     minilog.Admin: minilog.aio.Admin,
@@ -63,3 +64,15 @@ def test_every_public_method_of_a_client_is_documented(facade: type) -> None:
     for owner in (facade, MIRRORS[facade]):
         assert not [name for name, method in public(owner).items() if not inspect.getdoc(method)]
         assert inspect.getdoc(owner)
+    told = [inspect.getdoc(each) or "" for each in (facade, *public(facade).values())]
+    assert not [doc for doc in told if re.search(r"\b(await|async) ", doc)]
+
+
+def test_an_iterator_or_mapping_that_a_program_gives_is_copied() -> None:
+    """The loop gets the copy. An iterator of the program could wait for the loop itself."""
+    read: object = own(each for each in (3, 4))
+    assert read == [3, 4]
+    given = {"a": 1}
+    assert own(given) == given
+    assert own(given) is not given
+    assert [own(each) for each in (None, "topic", 5)] == [None, "topic", 5]
