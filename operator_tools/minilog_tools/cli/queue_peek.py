@@ -7,12 +7,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from minilog import Consumer, TopicPartition
+from minilog import TopicPartition
 from minilog.types import QueueDescription, QueuePosition, Record
 from minilog_tools.cli.common import attributes
 from minilog_tools.cli.record_text import json_line, value_line
+
+if TYPE_CHECKING:
+    from minilog import Consumer
 
 _POLL_S = 0.5
 _OF_GROUPS = ("group.id", "group.protocol", "group.instance.id")  # a look commits nothing
@@ -65,6 +68,8 @@ def _bounded(position: QueuePosition, first: int, end: int) -> TopicPartition:
 
 def print_peeked(config: dict[str, Any], every: Iterator[Piece], count: int, *, as_json: bool) -> None:
     """Print at most `count` records."""
+    from minilog import Consumer  # it loads Arrow, which no other verb of queues needs
+
     of_reader = {name: value for name, value in config.items() if name not in _OF_GROUPS}
     of_reader["auto.offset.reset"] = "earliest"  # retention may have taken the first records of a piece
     with Consumer(of_reader) as consumer:

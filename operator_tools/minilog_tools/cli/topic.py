@@ -198,10 +198,8 @@ def reassign(
 
 
 def _target(name: str, text: str) -> tuple[TopicPartition, list[int]]:
-    partition, separator, brokers = text.partition(":")
+    partition, _, brokers = text.partition(":")
     try:
-        if not separator:
-            raise ValueError(text)
         return TopicPartition(name, int(partition)), [int(broker) for broker in brokers.split(",")]
     except ValueError:
         raise typer.BadParameter(f"--to {text}: expected PARTITION:BROKER,..., such as 0:1,2,3") from None

@@ -133,7 +133,7 @@ def test_voters_are_ids_with_addresses() -> None:
 
 def test_lines_are_split_at_the_first_delimiter() -> None:
     assert list(split_lines([b"UA:a:b\n", b":c\n", b"DL:"], None, ":")) == [(b"UA", b"a:b"), (b"", b"c"), (b"DL", b"")]
-    assert list(split_lines([b"a\n", b"\n"], b"k", None)) == [(b"k", b"a"), (b"k", b"")]
+    assert list(split_lines([b" a \n", b"\n"], b"k", None)) == [(b"k", b" a "), (b"k", b"")]
     with pytest.raises(CommandFailed, match="line 2 has no key delimiter ':'"):
         list(split_lines([b"a:b\n", b"ab\n"], None, ":"))
 
