@@ -25,8 +25,13 @@ _CODE = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type, 
 
 def assert_forgotten(former: object, fresh: object) -> None:
     """`fresh`: one that never led."""
-    left = sorted(set(_knows(former)) ^ set(_knows(fresh)))
+    left = known_beyond(former, fresh)
     assert not left, f"of its term a coordinator keeps {left}"
+
+
+def known_beyond(one: object, fresh: object) -> list[str]:
+    """What one knows otherwise than one that never led."""
+    return sorted(set(_knows(one)) ^ set(_knows(fresh)))
 
 
 def _knows(of: Any, path: str = "", seen: frozenset[int] = frozenset()) -> Iterator[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from minilog.errors import NotCoordinator
+from minilog.errors import NotCoordinator, NotEnoughReplicas
 from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.replication.stable_offsets import StableOffset
 from tests.rules import proves
 from tests.unit.coordinators.cluster import error_of
+from tests.unit.coordinators.forgetting import known_beyond
 from tests.unit.coordinators.grouping import SETTINGS
 from tests.unit.coordinators.membering import Membering, orders
 from tests.unit.coordinators.queueing import ACCEPT, LOCK_MS, P0, RELEASE, Queueing, offsets
@@ -99,6 +100,30 @@ def test_a_delay_begins_anew_with_a_second_term() -> None:
     assert ticket not in world.answers
     world.pass_ms(1)
     assert offsets(world.lease_answer(ticket)) == [0]
+
+
+def test_a_coordinator_forgets_what_it_was_in_the_midst_of() -> None:
+    """Each field that a term fills has something before the term ends: so that it is known to be forgotten."""
+    world = Queueing()
+    world.alter(limit="2")
+    world.has(20)
+    world.lease(4)
+    world.pass_ms(LOCK_MS)
+    world.lease(4, worker="w2")  # a redelivery; before their last one records are leased alone
+    leased = world.lease(4, worker="w3")
+    world.ask_to_settle_in_transaction([world.settlement(leased, *[offsets(leased)[0]] * 2)])
+    world.register_producers()
+    world.commit()
+    world.has(20, start=15)  # retention takes what nobody has
+    world.refusal = NotEnoughReplicas("the ISR is small")
+    world.pass_ms(LOCK_MS)  # locks end, and that cannot be written
+    world.ask_to_lease(1, worker="w4")
+    world.fail_questions(NotEnoughReplicas("no leader"))
+    world.refusal = None
+    known = " ".join(known_beyond(world.coordinator, world.make()))
+    for field in ("expired", "redelivered", "_retries", "_unwritten", "_retry_at_ms", "_owners_of", "_alone", "_turns"):
+        assert f".{field}" in known, field
+    world.fail_over()
 
 
 def test_a_member_has_a_whole_session_in_a_second_term_and_none_of_the_first() -> None:
