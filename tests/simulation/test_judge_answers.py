@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind, rule_to_wire
+from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
 from minilog.typed.schema.ddl import schema_from_ddl
 from minilog.typed.schema.wire import schema_to_wire
-from minilog.v1 import admin_pb2, common_pb2, records_pb2, security_pb2
+from minilog.v1 import admin_pb2, common_pb2, records_pb2
 from minilog_broker.controller.security_records import rule_record
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum.records import CommittedBatch
@@ -89,29 +89,6 @@ def another() -> Record:
     return Record(cluster_level=records_pb2.ClusterLevelRecord(level=2))
 
 
-def test_what_comes_at_the_offset_of_the_answer_or_later_is_too_late() -> None:
-    log = Log()
-    log.grows(TOPIC)
-    request = admin_pb2.AlterTopicsRequest(
-        topics=[admin_pb2.TopicAlteration(name="t", set_configs={"retention.ms": "7"})]
-    )
-    call = log.asked("AdminService/AlterTopics", request)
-    log.told(call, admin_pb2.AlterTopicsResponse(results=[DONE]), 2)
-    with pytest.raises(Violation, match=r"retention\.ms=7"):
-        log.grows(another(), config("7"))
-
-
-def test_what_another_operator_changed_again_by_then_was_so() -> None:
-    log = Log()
-    log.grows(TOPIC, config("5"))
-    request = admin_pb2.AlterTopicsRequest(
-        topics=[admin_pb2.TopicAlteration(name="t", set_configs={"retention.ms": "7"})]
-    )
-    call = log.asked("AdminService/AlterTopics", request)
-    log.grows(config("7"), config("9"))
-    log.told(call, admin_pb2.AlterTopicsResponse(results=[DONE]), 4)
-
-
 def test_what_was_so_before_the_request_alone_is_not_so() -> None:
     log = Log()
     log.grows(TOPIC, config("7"), config("9"))
@@ -121,37 +98,6 @@ def test_what_was_so_before_the_request_alone_is_not_so() -> None:
     call = log.asked("AdminService/AlterTopics", request)
     with pytest.raises(Violation, match=r"retention\.ms=7"):
         log.told(call, admin_pb2.AlterTopicsResponse(results=[DONE]), 3)
-
-
-def test_of_two_who_evolve_one_version_one_is_told_yes() -> None:
-    log = Log()
-    log.grows(TOPIC)
-    calls = [
-        log.asked(
-            "AdminService/AlterTopics",
-            admin_pb2.AlterTopicsRequest(topics=[admin_pb2.TopicAlteration(name="t", schema=schema(ddl))]),
-        )
-        for ddl in ("a int, b int", "a int, c int")
-    ]
-    log.grows(Record(topic_schema=records_pb2.TopicSchemaRecord(topic_id=ID, schema=schema("a int, b int"))))
-    log.told(calls[0], admin_pb2.AlterTopicsResponse(results=[DONE]), 2)
-    refused = admin_pb2.TopicResult(name="t", error=ERROR)
-    log.told(calls[1], admin_pb2.AlterTopicsResponse(results=[refused]), 2)
-    with pytest.raises(Violation, match="version 2 of the schema of t"):
-        log.told(calls[1], admin_pb2.AlterTopicsResponse(results=[DONE]), 2)
-
-
-def test_rules_that_were_taken_away_are_gone() -> None:
-    log = Log()
-    log.grows(rule_record(RULE))
-    wanted = security_pb2.AccessRuleFilter(principal="User:ann")
-    request = security_pb2.DeleteAccessRulesRequest(filters=[wanted])
-    call = log.asked("SecurityService/DeleteAccessRules", request)
-    answer = security_pb2.DeleteAccessRulesResponse(deleted=[rule_to_wire(RULE)])
-    with pytest.raises(Violation, match="is gone"):
-        log.told(call, answer, 1)
-    log.grows(rule_record(RULE, removed=True))
-    log.told(call, answer, 2)
 
 
 def test_every_call_that_changes_the_metadata_has_its_claims() -> None:

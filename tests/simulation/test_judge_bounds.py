@@ -10,7 +10,6 @@ import pytest
 
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, records_to_columns
-from minilog.record_batch.header import PLACEMENT_BYTES, placement
 from minilog.v1 import common_pb2, data_pb2, peer_pb2, records_pb2
 from tests.judges.violation import Violation
 from tests.simulation.cluster import SimulatedCluster
@@ -19,7 +18,6 @@ from tests.simulation.judge.bounds import CALM_S, MOST_CHANGES, Calm, Changes
 from tests.simulation.judge.lag import Lag
 from tests.simulation.judge.liveness import refused_s
 from tests.simulation.judge.metadata import JudgedChange
-from tests.simulation.judge.positions import Positions
 from tests.simulation.plan import Plan
 from tests.world.loop import Process
 
@@ -41,50 +39,6 @@ def _cluster(plan: Plan = CALM) -> SimulatedCluster:
         host.process, host.wanted = Process(host.name), True
         host.listens()
     return cluster
-
-
-class TestPositions:
-    """What was read for one position is not sent to another."""
-
-    def test_a_run_has_what_its_position_begins_at_and_the_next_one_goes_on(self) -> None:
-        self.positions = Positions()
-        call: Any = _Call("/minilog.v1.DataService/Fetch")
-        self.asks(call, 1, 4)
-        self.sends(call, 1, 3, 6)
-        self.sends(call, 1, 6, 9)
-        self.sends(call, 1, 4, 5)  # judged again
-        self.asks(call, 2, 20)
-        self.sends(call, 1, 5, 7)  # it has not come
-        with pytest.raises(Violation, match=r"b1 sends p1 offsets 7 to 9 for a position at 20"):
-            self.sends(call, 2, 7, 9)
-        with pytest.raises(Violation, match="a run of position 3"):
-            self.sends(call, 3, 20, 21)
-
-    def test_of_a_run_that_has_rotted_what_is_before_the_damage_is_judged(self) -> None:
-        self.positions = Positions()
-        call: Any = _Call("/minilog.v1.DataService/Fetch")
-        self.asks(call, 1, 4)
-        self.sends(call, 1, 3, 6, rotten=_batch(6, 8))
-        self.sends(call, 1, 8, 9)  # its reader finds the damage, and asks no more for this position
-        self.asks(call, 3, 6)
-        with pytest.raises(Violation, match=r"b1 sends p1 offsets 7 to 9 for a position at 6"):
-            self.sends(call, 3, 7, 9, rotten=_batch(9, 10))
-
-    def asks(self, call: Any, number: int, offset: int) -> None:
-        request = data_pb2.FetchRequest()
-        request.positions.add(position_number=number, fetch_offset=offset)
-        self.positions.saw(call, request, (), False)
-
-    def sends(self, call: Any, number: int, first: int, end: int, rotten: bytes = b"") -> None:
-        response = data_pb2.FetchResponse()
-        response.runs.add(position_number=number, first_offset=first)
-        damaged = rotten[:PLACEMENT_BYTES] + bytes(max(0, len(rotten) - PLACEMENT_BYTES))
-        self.positions.saw(call, response, (_batch(first, end) + damaged,), True)
-
-
-def _batch(first: int, end: int) -> bytes:
-    batch = build_batch(bytes(16), 0, records_to_columns([b"x"] * (end - first)), timestamp_us=0)
-    return placement(batch, first, 0) + batch[PLACEMENT_BYTES:]
 
 
 class TestBacklog:
@@ -199,24 +153,22 @@ class TestChanges:
 class TestKeptOut:
     """Seed 60000121: a bound in records keeps a follower out that reads slower than producers write."""
 
-    def test_who_comes_on_and_is_too_far_behind_is_kept_out(self) -> None:
-        assert self._seconds_out(comes_on=100, grows=150) > 0.0
+    @pytest.mark.parametrize(
+        ("comes_on", "cold_share", "in_sync", "is_kept_out"),
+        [
+            (100, 1.0, (1,), True),
+            (0, 1.0, (1,), False),  # it is stuck
+            (150, 1.0, (1,), False),  # it is near enough, and could join
+            (100, 0.0, (1,), False),  # no read is cold: nobody is slow
+            (100, 1.0, (1, 2), False),  # the ISR is large enough
+        ],
+    )
+    def test_a_follower_that_comes_on_and_is_too_far_behind_is_kept_out(
+        self, comes_on: int, cold_share: float, in_sync: tuple[int, ...], is_kept_out: bool
+    ) -> None:
+        assert (self._seconds_out(comes_on, 150, cold_share, in_sync) > 0.0) == is_kept_out
 
-    def test_who_stands_still_is_stuck(self) -> None:
-        assert self._seconds_out(comes_on=0, grows=150) == 0.0
-
-    def test_who_is_near_enough_could_join(self) -> None:
-        assert self._seconds_out(comes_on=150, grows=150) == 0.0
-
-    def test_where_no_read_is_cold_nobody_is_slow(self) -> None:
-        assert self._seconds_out(comes_on=100, grows=150, cold_share=0.0) == 0.0
-
-    def test_an_isr_that_is_large_enough_acknowledges(self) -> None:
-        assert self._seconds_out(comes_on=100, grows=150, in_sync=(1, 2)) == 0.0
-
-    def _seconds_out(
-        self, comes_on: int, grows: int, cold_share: float = 1.0, in_sync: tuple[int, ...] = (1,)
-    ) -> float:
+    def _seconds_out(self, comes_on: int, grows: int, cold_share: float, in_sync: tuple[int, ...]) -> float:
         """Up to when broker 3 was kept out, over ten seconds; both are records a second."""
         configs = {number: {"replica.lag.max.records": "20"} for number in range(1, 4)}
         cluster = _cluster(Plan(configs=configs, cold_share=cold_share))

@@ -11,7 +11,19 @@ import pytest
 from minilog.partition_key import PartitionKey
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 from tests.judges.partition import Known, Led, Log, Sequences, check_copy, check_led, judge
-from tests.judges.quorum import NOBODY, Leaders, Votes
+from tests.judges.quorum import (
+    NOBODY,
+    Holders,
+    Leaders,
+    OneLog,
+    Stored,
+    Votes,
+    check_entered,
+    check_heard,
+    check_held,
+    check_leader,
+    check_not_deposed,
+)
 from tests.judges.states import check_state
 from tests.judges.violation import Violation
 
@@ -80,6 +92,11 @@ PLANTED: dict[str, tuple[Any, ...]] = {  # the rule, and what is planted
     "an eligible leader with another entry": ("V5", state(eligible_leaders=(3,)), copy(3, log=(C,), ends=(0, 0, 1, 1))),
     "a damaged leader": ("V5", state(in_sync_replicas=(1,), damaged_replicas=(1,))),
     "a damaged eligible leader": ("V6", state(eligible_leaders=(3,), damaged_replicas=(3,))),
+    "a leader that was neither in sync nor eligible": (
+        "V6",
+        state(in_sync_replicas=(1,)),
+        lambda given: setattr(given, "former", replace(FORMER, in_sync_replicas=(2, 3), leader_id=2, leader_epoch=1)),
+    ),
     "a high watermark that goes back": ("V8", led(high_watermark=0)),
     "a latest offset below that of an earlier epoch": ("V8", known(A, answered=(1, 2))),
     "a copy that differs below its high watermark": ("V9", copy(3, log=(C, C))),
@@ -139,9 +156,49 @@ def test_what_a_node_answered_before_it_was_a_voter_counts() -> None:
         votes.epoch(1, "disk", 5)
 
 
-def test_a_quorum_epoch_of_two_lives_is_found() -> None:
+def leads_twice() -> None:
     leaders = Leaders()
     assert leaders.leads(1, 1, 5, 5)
     assert not leaders.leads(1, 1, 5, 5)
-    with pytest.raises(Violation, match="V11: life 2 of b1 leads"):
-        leaders.leads(1, 2, 5, 5)
+    leaders.leads(1, 2, 5, 5)
+
+
+def told(number: int, end: int, lacks: int | None, *own: int) -> OneLog[int]:
+    """A log whose entries are their ends, 1 and 2 of them committed."""
+    log = OneLog[int](lambda entry: entry, (1, 2))
+    assert list(log.told(number, end, lacks, own)) == list(own)
+    return log
+
+
+HEARD, NOT_HEARD = Holders((1, 2, 3), (1, 3)), Holders((1, 2, 3), (1,))
+OF_THE_QUORUM: dict[str, tuple[str, Callable[[], object]]] = {
+    "a leader in two lives": ("V11: life 2 of b1 leads", leads_twice),
+    "a leader whose epoch is on no disk": ("V11", lambda: Leaders().leads(1, 1, 5, 4)),
+    "an answer above what is stored": ("V11", lambda: Votes().answered(1, "disk", 5, Stored(4, NOBODY, 3))),
+    "a vote that is not stored": ("V11", lambda: Votes().answered(1, "disk", 5, Stored(5, 3), granted_to=2)),
+    "a log that differs": ("V12", lambda: told(1, 3, 1, 3)),
+    "a log that is shorter than what it tells": ("V12", lambda: told(1, 4, None, 3)),
+    "entries that no majority has": ("V12", lambda: check_held(2, [NOT_HEARD, Holders((1, 2), (2,))])),
+    "a commit by counting": ("V12", lambda: check_entered(1, 2, 5, is_entered=False)),
+    "a leader that lacks an entry": ("V12", lambda: check_leader(1, 5, 0)),
+    "a leader that was heard and leads no more": ("V20", lambda: check_not_deposed(1, 5, HEARD, "b2 leads")),
+    "a leader that hears nobody": ("V21", lambda: check_heard(1, 5, 2.1, 2.0)),
+}
+
+
+@pytest.mark.parametrize("fault", OF_THE_QUORUM)
+def test_a_judge_of_the_quorum_finds_the_planted_fault(fault: str) -> None:
+    rule, judged = OF_THE_QUORUM[fault]
+    with pytest.raises(Violation, match=rule):
+        judged()
+
+
+def test_a_quorum_that_keeps_the_rules_is_left_in_peace() -> None:
+    Votes().answered(1, "disk", 5, Stored(4, 3, 5))
+    Votes().answered(1, "disk", 5, Stored(5, 2), granted_to=2)
+    assert told(1, 3, None, 3).end == 3
+    check_held(2, [NOT_HEARD, HEARD])
+    check_entered(1, 2, 5, is_entered=True)
+    check_leader(1, 5, None)
+    check_not_deposed(1, 5, NOT_HEARD, "b2 leads")
+    check_heard(1, 5, 2.0, 2.0)
