@@ -5,6 +5,9 @@ The pool of a process keeps an idle cluster for the next file that wants the sam
 brokers run, topics, groups, queues and transactions are removed, and users, rules, quotas and settings are what they
 were. Brokers of `MORTAL` and `SECURED` may have been killed and started again. All others are the same processes. A
 test that needs settings of its own, or spoils disks or links, takes a `running_cluster` of its own.
+
+Each process of pytest has a pool, and loadfile gives it any files: `make test` starts ten of these clusters. loadgroup by
+kind would start four, and one process would work for a quarter longer than the part takes now.
 """
 
 from __future__ import annotations

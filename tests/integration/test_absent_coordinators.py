@@ -17,6 +17,7 @@ AWAY_S = 5.0
 SERVES_WITHIN_S = 60.0
 
 
+@pytest.mark.long
 @pytest.mark.dear("it kills brokers, and others take over")
 def test_a_poll_of_a_queue_and_of_a_group_tells_that_its_coordinator_is_away(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
