@@ -6,8 +6,8 @@ brokers run, topics, groups, queues and transactions are removed, and users, rul
 were. Brokers of `MORTAL` and `SECURED` may have been killed and started again. All others are the same processes. A
 test that needs settings of its own, or spoils disks or links, takes a `running_cluster` of its own.
 
-Each process of pytest has a pool, and loadfile gives it any files: `make test` starts ten of these clusters. loadgroup by
-kind would start four, and one process would work for a quarter longer than the part takes now.
+Each process of pytest has a pool, and loadfile gives it any files: `make test` starts ten of these clusters. With
+loadgroup by kind there would be four, and the longest process would work for a quarter longer.
 """
 
 from __future__ import annotations
