@@ -199,6 +199,3 @@ class CoordinatorCluster(Generic[AnyCoordinator]):
         found: list[AnyEffect] = [effect for effect in self.effects if isinstance(effect, kind)]
         self.effects = [effect for effect in self.effects if not isinstance(effect, kind)]
         return found
-
-
-OVER = NotLeaderOrFollower("another broker leads")

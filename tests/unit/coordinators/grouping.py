@@ -135,12 +135,3 @@ class Grouping(CoordinatorCluster[GroupCoordinator]):
             key = PartitionKey(each.partition_id.topic_id, each.partition_id.partition)
             found[key] = each.offset if error is None else error.code
         return found
-
-    def delete(self, *partitions: PartitionKey, group: str = G) -> MinilogError | None:
-        request = coordinator_pb2.DeleteGroupRequest(
-            group_id=group, partitions=[partition_id(key) for key in partitions]
-        )
-        ticket = self.ticket()
-        self.coordinator.delete(ticket, request)
-        self.commit()
-        return error_of(self.answer(ticket, coordinator_pb2.DeleteGroupResponse))

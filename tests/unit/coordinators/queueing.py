@@ -19,7 +19,7 @@ from tests.judges.queues import check_change, revived
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
 
 Q, T = "jobs", "program"
-P0, P1 = PartitionKey(ORDERS, 0), PartitionKey(ORDERS, 1)
+P0 = PartitionKey(ORDERS, 0)
 LOCK_MS = 30_000
 ACCEPT, RELEASE, REJECT = queue_pb2.VERDICT_ACCEPT, queue_pb2.VERDICT_RELEASE, queue_pb2.VERDICT_REJECT
 
@@ -312,7 +312,3 @@ def offsets(leased: queue_pb2.LeaseResponse, key: PartitionKey = P0) -> list[int
         if PartitionKey.of(part.partition_id) == key
         for offset in range(part.first_offset, part.last_offset + 1)
     ]
-
-
-def delivery_counts(leased: queue_pb2.LeaseResponse) -> list[int]:
-    return [part.delivery_count for part in leased.ranges]

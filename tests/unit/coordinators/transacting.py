@@ -23,8 +23,6 @@ ABORTED = coordinator_pb2.TRANSACTION_OUTCOME_ABORTED
 ENLISTED = coordinator_pb2.ENLIST_OUTCOME_ENLISTED
 ALREADY = coordinator_pb2.ENLIST_OUTCOME_ALREADY_COMMITTED
 OPEN = coordinator_pb2.TRANSACTION_STATE_OPEN
-ENDING = coordinator_pb2.TRANSACTION_STATE_ENDING
-IDLE = coordinator_pb2.TRANSACTION_STATE_IDLE
 
 
 def partition_id(key: PartitionKey) -> common_pb2.PartitionId:
@@ -152,17 +150,6 @@ class TransactionCalls(CoordinatorCluster[TransactionCoordinator]):
         self.write_markers()
         return self.answer(ticket, coordinator_pb2.EndTransactionResponse)
 
-    def abort(
-        self, generation: int = 0, attempt: str = "a", producers: Iterable[int] = (), *, name: str = T
-    ) -> coordinator_pb2.AbortAttemptResponse:
-        request = coordinator_pb2.AbortAttemptRequest(
-            transactional_id=name, generation=generation, attempt_id=attempt.encode(), producer_ids=producers
-        )
-        ticket = self.ticket()
-        self.coordinator.abort(ticket, request, self.now)
-        self.commit()
-        return self.answer(ticket, coordinator_pb2.AbortAttemptResponse)
-
     # -- markers
 
     def asked_markers(self) -> list[WriteMarkers]:
@@ -196,9 +183,6 @@ class TransactionCalls(CoordinatorCluster[TransactionCoordinator]):
         self.coordinator.describe(ticket, request, self.now)
         self.commit()
         return self.answer(ticket, coordinator_pb2.DescribeTransactionResponse)
-
-    def fates(self, name: str = T) -> dict[int, int]:
-        return {each.producer_id: each.fate for each in self.describe(name).producers}
 
     def wait(self, by_ms: float) -> None:
         """Time passes, with ticks when they are due."""
