@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 
 from minilog.errors import InvalidArgument
 from minilog.v1 import coordinator_pb2, queue_pb2
-from minilog_broker.coordinators.coordinator_effects import MemberAnswer
+from minilog_broker.coordinators.coordinator_effects import MemberAnswer, Moment
+from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.groups.members import SETTLING_PAUSE_MS
 from minilog_broker.coordinators.groups.presences import Speaker
+from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
+from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.replication.replica_effects import EndMarker
 from minilog_broker.server.services.coordinator_checks import (
     check_commit,
@@ -82,107 +85,67 @@ Ask = Callable[[Any, int, Any], None]
 """(world, ticket, request): what the service checks, and then what it asks its core."""
 
 
-def transaction(
-    call: Callable[..., None], check: Callable[[Any], None] = check_transaction, *, timed: bool = True
-) -> Ask:
-    def ask(cluster: TransactionCalls, ticket: int, request: Any) -> None:
-        check(request)
-        call(cluster.coordinator, ticket, request, *((cluster.now,) if timed else ()))
+def asked(call: Callable[..., None], check: Callable[[Any], None] = lambda _: None, *, timed: bool = True) -> Ask:
+    """A call of a core, behind what its service checks."""
 
-    return ask
-
-
-def group(call: Callable[..., None], check: Callable[[Any], None] = check_group, *, timed: bool = False) -> Ask:
-    def ask(cluster: Grouping, ticket: int, request: Any) -> None:
-        check(request)
-        call(cluster.coordinator, ticket, request, *((cluster.now,) if timed else ()))
-
-    return ask
-
-
-def _member(cluster: Grouping, ticket: int, request: Any) -> None:
-    """Its answers come on its stream: those are taken for the answer of the ticket."""
-    check_group(request)
-    cluster.coordinator.member(ticket, request, Speaker("host"), cluster.now)
-    cluster.commit()
-    told = [effect.message for effect in cluster.take(MemberAnswer) if effect.stream == ticket]
-    if told and ticket not in cluster.answers:
-        cluster.answers[ticket] = told[0]
-    cluster.coordinator.member_stream_ended(ticket)
-
-
-TRANSACTIONS: dict[type[Message], Ask] = {
-    coordinator_pb2.EnlistRequest: transaction(
-        lambda core, ticket, request, now: core.enlist(ticket, request, OPEN_PRODUCER + 50 + ticket, now)
-    ),
-    coordinator_pb2.RegisterPartitionsRequest: transaction(
-        lambda core, ticket, request, now: core.register(ticket, request, now), check_registration
-    ),
-    coordinator_pb2.KeepAliveRequest: transaction(
-        lambda core, ticket, request, now: core.keep_alive(ticket, request, now)
-    ),
-    coordinator_pb2.EndTransactionRequest: transaction(
-        lambda core, ticket, request, now: core.end(ticket, request, now), check_end
-    ),
-    coordinator_pb2.AbortAttemptRequest: transaction(
-        lambda core, ticket, request, now: core.abort(ticket, request, now)
-    ),
-    coordinator_pb2.DescribeTransactionRequest: transaction(
-        lambda core, ticket, request, now: core.describe(ticket, request, now)
-    ),
-    coordinator_pb2.AbortTransactionRequest: transaction(
-        lambda core, ticket, request, now: core.abort_by_command(ticket, request, now)
-    ),
-    coordinator_pb2.ForgetTransactionRequest: transaction(
-        lambda core, ticket, request: core.forget(ticket, request), timed=False
-    ),
-    coordinator_pb2.ListTransactionsRequest: lambda cluster, ticket, request: cluster.coordinator.list(ticket, request),
-}
-GROUPS: dict[type[Message], Ask] = {
-    coordinator_pb2.CommitOffsetsRequest: group(
-        lambda core, ticket, request, now: core.commit(ticket, request, now), check_commit, timed=True
-    ),
-    coordinator_pb2.FetchOffsetsRequest: group(
-        lambda core, ticket, request: core.fetch(ticket, request), check_group_partitions
-    ),
-    coordinator_pb2.DescribeGroupRequest: group(
-        lambda core, ticket, request, now: core.describe(ticket, request, now), timed=True
-    ),
-    coordinator_pb2.RemoveMemberRequest: group(
-        lambda core, ticket, request, now: core.remove_member(ticket, request, now), timed=True
-    ),
-    coordinator_pb2.MemberRequest: _member,
-    coordinator_pb2.DeleteGroupRequest: group(
-        lambda core, ticket, request: core.delete(ticket, request), check_group_partitions
-    ),
-    coordinator_pb2.ListGroupsRequest: lambda cluster, ticket, request: cluster.coordinator.list(ticket, request),
-    coordinator_pb2.WriteMarkersRequest: lambda cluster, ticket, request: cluster.coordinator.write_markers(
-        ticket, request, cluster.now
-    ),
-}
-
-
-def queue(call: Callable[..., None], check: Callable[[Any], None] = check_queue, *, timed: bool = True) -> Ask:
-    def ask(world: Queueing, ticket: int, request: Any) -> None:
+    def ask(world: Any, ticket: int, request: Any) -> None:
         check(request)
         call(world.coordinator, ticket, request, *((world.now,) if timed else ()))
 
     return ask
 
 
+def _enlist(core: TransactionCoordinator, ticket: int, request: coordinator_pb2.EnlistRequest, now: Moment) -> None:
+    core.enlist(ticket, request, OPEN_PRODUCER + 50 + ticket, now)
+
+
+def _member(cluster: Grouping, ticket: int, request: Any) -> None:
+    """Its answers come on its stream: those are taken for the answer of the ticket. A heartbeat that changes nothing
+    has its answer at the coordinator's next look."""
+    check_group(request)
+    cluster.coordinator.member(ticket, request, Speaker("host"), cluster.now)
+    cluster.commit()
+    told = [effect.message for effect in cluster.take(MemberAnswer) if effect.stream == ticket]
+    if not told and cluster.waits(ticket):
+        cluster.now_ms = cluster.coordinator.next_tick_ms
+        cluster.coordinator.tick(cluster.now)
+        cluster.commit()
+        told = [effect.message for effect in cluster.take(MemberAnswer) if effect.stream == ticket]
+    if told and ticket not in cluster.answers:
+        cluster.answers[ticket] = told[0]
+    cluster.coordinator.member_stream_ended(ticket)
+
+
+TRANSACTIONS: dict[type[Message], Ask] = {
+    coordinator_pb2.EnlistRequest: asked(_enlist, check_transaction),
+    coordinator_pb2.RegisterPartitionsRequest: asked(TransactionCoordinator.register, check_registration),
+    coordinator_pb2.KeepAliveRequest: asked(TransactionCoordinator.keep_alive, check_transaction),
+    coordinator_pb2.EndTransactionRequest: asked(TransactionCoordinator.end, check_end),
+    coordinator_pb2.AbortAttemptRequest: asked(TransactionCoordinator.abort, check_transaction),
+    coordinator_pb2.DescribeTransactionRequest: asked(TransactionCoordinator.describe, check_transaction),
+    coordinator_pb2.AbortTransactionRequest: asked(TransactionCoordinator.abort_by_command, check_transaction),
+    coordinator_pb2.ForgetTransactionRequest: asked(TransactionCoordinator.forget, check_transaction, timed=False),
+    coordinator_pb2.ListTransactionsRequest: asked(TransactionCoordinator.list, timed=False),
+}
+GROUPS: dict[type[Message], Ask] = {
+    coordinator_pb2.CommitOffsetsRequest: asked(GroupCoordinator.commit, check_commit),
+    coordinator_pb2.FetchOffsetsRequest: asked(GroupCoordinator.fetch, check_group_partitions, timed=False),
+    coordinator_pb2.DescribeGroupRequest: asked(GroupCoordinator.describe, check_group),
+    coordinator_pb2.RemoveMemberRequest: asked(GroupCoordinator.remove_member, check_group),
+    coordinator_pb2.MemberRequest: _member,
+    coordinator_pb2.DeleteGroupRequest: asked(GroupCoordinator.delete, check_group_partitions, timed=False),
+    coordinator_pb2.ListGroupsRequest: asked(GroupCoordinator.list, timed=False),
+    coordinator_pb2.WriteMarkersRequest: asked(GroupCoordinator.write_markers),
+}
 QUEUES: dict[type[Message], Ask] = {
-    queue_pb2.LeaseRequest: queue(lambda core, ticket, request, now: core.lease(ticket, request, now), check_lease),
-    queue_pb2.RenewLeasesRequest: queue(lambda core, ticket, request, now: core.renew(ticket, request, now)),
-    queue_pb2.SettleRequest: queue(
-        lambda core, ticket, request, now: core.settle(ticket, request, now), check_settlements
-    ),
-    queue_pb2.RedriveRequest: queue(
-        lambda core, ticket, request, now: core.redrive(ticket, request, now), check_redrive
-    ),
-    queue_pb2.DescribeQueueRequest: queue(lambda core, ticket, request, now: core.describe(ticket, request, now)),
-    queue_pb2.AlterQueueRequest: queue(lambda core, ticket, request, now: core.alter(ticket, request, now)),
-    queue_pb2.DeleteQueueRequest: queue(lambda core, ticket, request: core.delete(ticket, request), timed=False),
-    queue_pb2.ListQueuesRequest: lambda world, ticket, request: world.coordinator.list(ticket, request),
+    queue_pb2.LeaseRequest: asked(QueueCoordinator.lease, check_lease),
+    queue_pb2.RenewLeasesRequest: asked(QueueCoordinator.renew, check_queue),
+    queue_pb2.SettleRequest: asked(QueueCoordinator.settle, check_settlements),
+    queue_pb2.RedriveRequest: asked(QueueCoordinator.redrive, check_redrive),
+    queue_pb2.DescribeQueueRequest: asked(QueueCoordinator.describe, check_queue),
+    queue_pb2.AlterQueueRequest: asked(QueueCoordinator.alter, check_queue),
+    queue_pb2.DeleteQueueRequest: asked(QueueCoordinator.delete, check_queue, timed=False),
+    queue_pb2.ListQueuesRequest: asked(QueueCoordinator.list, timed=False),
 }
 
 
@@ -247,50 +210,47 @@ def loads_again(cluster: CoordinatorCluster[Any]) -> None:
     assert cluster.coordinator.committed_state() == state
 
 
-@pytest.mark.parametrize("kind", TRANSACTIONS, ids=lambda kind: kind.DESCRIPTOR.name)
-def test_transactions(kind: type[Message]) -> None:
+def each_is_answered(kind: type[Message], ask: Ask, world: Callable[[], Any], goes_on: Callable[[Any], None]) -> None:
+    """Up to four requests of this kind to a new world, after which honest programs go on."""
+
     @fuzzing(60)
     @given(st.lists(messages(kind, PLAUSIBLE), min_size=1, max_size=4))
     def answered_and_harmless(requests: list[Message]) -> None:
-        cluster = transacting()
+        cluster = world()
         for request in requests:
-            answered(cluster, TRANSACTIONS[kind], request)
+            answered(cluster, ask, request)
         loads_again(cluster)
+        goes_on(cluster)
+
+    answered_and_harmless()
+
+
+@pytest.mark.parametrize("kind", TRANSACTIONS, ids=lambda kind: kind.DESCRIPTOR.name)
+def test_transactions(kind: type[Message]) -> None:
+    def goes_on(cluster: TransactionCalls) -> None:
         producer_id = cluster.writer(ORDERS_1, name="afterwards")
         assert error_of(cluster.end([winner(producer_id, {ORDERS_1: 0})], name="afterwards")) is None
 
-    answered_and_harmless()
+    each_is_answered(kind, TRANSACTIONS[kind], transacting, goes_on)
 
 
 @pytest.mark.parametrize("kind", GROUPS, ids=lambda kind: kind.DESCRIPTOR.name)
 def test_groups(kind: type[Message]) -> None:
-    @fuzzing(60)
-    @given(st.lists(messages(kind, PLAUSIBLE), min_size=1, max_size=4))
-    def answered_and_harmless(requests: list[Message]) -> None:
-        cluster = grouping()
-        for request in requests:
-            answered(cluster, GROUPS[kind], request)
-        loads_again(cluster)
+    def goes_on(cluster: Grouping) -> None:
         assert cluster.commit_offsets({ORDERS_0: 9}, group="afterwards") is None
         assert cluster.fetched(group="afterwards") == {ORDERS_0: 9}
 
-    answered_and_harmless()
+    each_is_answered(kind, GROUPS[kind], grouping, goes_on)
 
 
 @pytest.mark.parametrize("kind", QUEUES, ids=lambda kind: kind.DESCRIPTOR.name)
 def test_queues(kind: type[Message]) -> None:
-    @fuzzing(60)
-    @given(st.lists(messages(kind, PLAUSIBLE), min_size=1, max_size=4))
-    def answered_and_harmless(requests: list[Message]) -> None:
-        world = queueing()
-        for request in requests:
-            answered(world, QUEUES[kind], request)
-        loads_again(world)
+    def goes_on(world: Queueing) -> None:
         leased = world.lease(1, queue="afterwards")
         assert offsets(leased) == [0]
         assert not world.settle_all([world.settlement(leased, 0, 0)], queue="afterwards").refused
 
-    answered_and_harmless()
+    each_is_answered(kind, QUEUES[kind], queueing, goes_on)
 
 
 @pytest.mark.dear("it tries many drawn messages")
