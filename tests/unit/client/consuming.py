@@ -28,8 +28,9 @@ from minilog.record_batch.header import (
     iterate_headers,
 )
 from minilog.stream_messages import FETCH, StreamMessage
+from minilog.types import TopicPartition
 from minilog.v1 import coordinator_pb2, data_pb2, records_pb2
-from tests.unit.client.brokers import TOPIC_ID, Brokers, Pushed
+from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers, Pushed
 from tests.unit.client.producing import config_of
 
 
@@ -156,3 +157,13 @@ class Consuming:
                     assert rows.column("value").to_pylist() == [b"%d" % offset for offset in offsets]
                     found += [(run.partition.partition, offset) for offset in offsets]
         return found
+
+
+def two_partitions(*batches: int, **settings: object) -> Consuming:
+    """A consumer of two partitions with these batches in each. It has asked for them, and none has come yet."""
+    cluster = Consuming(Brokers(partitions=2), **settings)
+    for partition in (0, 1):
+        fill(cluster.brokers, *batches, partition=partition)
+    cluster.core.assign({TopicPartition(TOPIC, partition): 0 for partition in (0, 1)})
+    cluster.run()
+    return cluster

@@ -32,11 +32,17 @@ def bombs(brokers: Brokers, partition: int = 0) -> None:
         log.append(build_batch(TOPIC_ID, partition, columns, compression="zstd"))
 
 
-def take_one_run() -> FetchedRun:
+def of_bombs() -> Consuming:
+    """A consumer to which they have come."""
     brokers = Brokers()
     bombs(brokers)
     cluster = reading(brokers)
     cluster.push()
+    return cluster
+
+
+def take_one_run() -> FetchedRun:
+    cluster = of_bombs()
     [run] = cluster.core.take(1 << 30)
     assert len(run.batches) < MIB
     return run
@@ -103,10 +109,7 @@ def test_even_one_record_above_the_bound_is_handed_out() -> None:
 
 
 def test_a_seek_drops_what_was_put_back() -> None:
-    brokers = Brokers()
-    bombs(brokers)
-    cluster = reading(brokers)
-    cluster.push()
+    cluster = of_bombs()
     polled(cluster, 3 * MIB)
     cluster.core.seek(TopicPartition(TOPIC, 0), 10)
     cluster.run()
@@ -115,10 +118,7 @@ def test_a_seek_drops_what_was_put_back() -> None:
 
 
 def test_what_was_put_back_is_still_held_and_earns_no_credit() -> None:
-    brokers = Brokers()
-    bombs(brokers)
-    cluster = reading(brokers)
-    cluster.push()
+    cluster = of_bombs()
     [run] = cluster.core.take(1 << 30)
     held = run.session.given_back_bytes
     cluster.core.put_back([run])
@@ -128,10 +128,7 @@ def test_what_was_put_back_is_still_held_and_earns_no_credit() -> None:
 
 def test_want_of_memory_moves_nothing_and_blames_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once: three times, and the topic was said to be damaged."""
-    brokers = Brokers()
-    bombs(brokers)
-    cluster = reading(brokers)
-    cluster.push()
+    cluster = of_bombs()
 
     def starved(*_: object) -> pa.RecordBatch:
         raise pa.ArrowMemoryError("malloc of size 2097152 failed")

@@ -13,8 +13,8 @@ from minilog.errors import CorruptMessage
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2
-from tests.unit.client.brokers import TOPIC, Brokers
-from tests.unit.client.consuming import Consuming, fill
+from tests.unit.client.brokers import TOPIC
+from tests.unit.client.consuming import Consuming, two_partitions
 from tests.unit.client.producing import config_of
 
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -22,11 +22,7 @@ P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 
 def reading(*batches: int, **settings: object) -> Consuming:
     """A consumer of two partitions with these batches in each, all of them here."""
-    cluster = Consuming(Brokers(partitions=2), **settings)
-    for partition in (0, 1):
-        fill(cluster.brokers, *batches, partition=partition)
-    cluster.core.assign({P0: 0, P1: 0})
-    cluster.run()
+    cluster = two_partitions(*batches, **settings)
     cluster.push()
     return cluster
 

@@ -32,14 +32,22 @@ ANOTHER = b"y" * 16
 def create_again(cluster: Producing, partitions: int = 1) -> None:
     """The topic is deleted and created again; the cache hears of it."""
     cluster.brokers.create_again(ANOTHER, partitions)
-    cluster.cache.apply(cluster.brokers.metadata())
-    cluster.sender.metadata_changed(cluster.now)
+    hear(cluster)
 
 
-def delete(cluster: Producing) -> None:
+def delete(cluster: Producing, *, tells_topic: bool = False) -> None:
     """The topic is deleted, or may not be seen any more; the cache hears of it."""
     cluster.brokers.metadata_offset += 1
-    cluster.brokers.tells_topic = False
+    cluster.brokers.tells_topic = tells_topic
+    hear(cluster)
+
+
+def be_seen_again(cluster: Producing) -> None:
+    """The topic had been there all the time: who asks was not allowed to see it."""
+    delete(cluster, tells_topic=True)
+
+
+def hear(cluster: Producing) -> None:
     cluster.cache.apply(cluster.brokers.metadata())
     cluster.sender.metadata_changed(cluster.now)
 
@@ -146,14 +154,6 @@ def test_what_is_added_after_a_topic_went_is_refused_too() -> None:
     with pytest.raises(UnknownTopicId, match="was deleted or created again"):
         future.result(timeout=0)
     assert cluster.accumulator.used_bytes() == 0
-
-
-def be_seen_again(cluster: Producing) -> None:
-    """The topic had been there all the time: who asks was not allowed to see it."""
-    cluster.brokers.metadata_offset += 1
-    cluster.brokers.tells_topic = True
-    cluster.cache.apply(cluster.brokers.metadata())
-    cluster.sender.metadata_changed(cluster.now)
 
 
 def test_a_topic_that_was_not_seen_for_a_while_has_the_sequences_that_it_had() -> None:

@@ -23,6 +23,20 @@ def proven(**settings: object) -> Producing:
     return cluster
 
 
+def times_metadata_is_asked_for(cluster: Producing, monkeypatch: pytest.MonkeyPatch) -> int:
+    """In ten times the patience."""
+    asked = list[None]()
+    metadata = cluster.brokers.metadata
+
+    def counted() -> object:
+        asked.append(None)
+        return metadata()
+
+    monkeypatch.setattr(cluster.brokers, "metadata", counted)
+    cluster.run(10 * PATIENCE_MS)
+    return len(asked)
+
+
 @pytest.mark.parametrize("written", [False, True])
 def test_what_a_superseded_leader_does_not_answer_goes_to_the_new_one_once_and_in_order(written: bool) -> None:
     cluster = proven()
@@ -71,16 +85,7 @@ def test_metadata_is_not_asked_for_in_a_spin_while_a_leader_owes_answers(monkeyp
     cluster.brokers.move(leader=2)
     cluster.run(2 * PATIENCE_MS)
     cluster.brokers.move(leader=1)
-    asked = 0
-    metadata = cluster.brokers.metadata
-
-    def counted() -> object:
-        nonlocal asked
-        asked += 1
-        return metadata()
-
-    monkeypatch.setattr(cluster.brokers, "metadata", counted)
-    cluster.run(10 * PATIENCE_MS)
+    asked = times_metadata_is_asked_for(cluster, monkeypatch)
     assert asked <= 30
 
 
@@ -133,16 +138,7 @@ def test_metadata_is_asked_for_five_times_a_second_while_an_answer_is_missing(
     cluster = proven()
     cluster.hold = True
     cluster.send(b"slow")
-    asked = 0
-    metadata = cluster.brokers.metadata
-
-    def counted() -> object:
-        nonlocal asked
-        asked += 1
-        return metadata()
-
-    monkeypatch.setattr(cluster.brokers, "metadata", counted)
-    cluster.run(10 * PATIENCE_MS)
+    asked = times_metadata_is_asked_for(cluster, monkeypatch)
     assert 20 <= asked <= 24
 
 

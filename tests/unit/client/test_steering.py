@@ -14,19 +14,9 @@ from minilog.net.metadata_cache import CachedTopic
 from minilog.types import Record, TopicPartition
 from minilog.v1.metadata_pb2 import TopicMetadata
 from tests.unit.client.brokers import TOPIC, Brokers
-from tests.unit.client.consuming import Consuming, fill
+from tests.unit.client.consuming import Consuming, fill, two_partitions
 
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
-
-
-def reading(*batches: int, **settings: object) -> Consuming:
-    """A consumer of two partitions with these batches in each; none has come yet."""
-    cluster = Consuming(Brokers(partitions=2), **settings)
-    for partition in (0, 1):
-        fill(cluster.brokers, *batches, partition=partition)
-    cluster.core.assign({P0: 0, P1: 0})
-    cluster.run()
-    return cluster
 
 
 def iterated(cluster: Consuming) -> list[Record]:
@@ -45,7 +35,7 @@ def iterated(cluster: Consuming) -> list[Record]:
 
 
 def test_a_paused_partition_hands_out_nothing_and_keeps_its_position() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.core.steering.pause([P0])
     cluster.run()
     cluster.push()
@@ -55,14 +45,14 @@ def test_a_paused_partition_hands_out_nothing_and_keeps_its_position() -> None:
 
 
 def test_a_paused_partition_is_forgotten_by_its_broker() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.core.steering.pause([P0])
     cluster.run()
     assert sorted(partition for _, partition in cluster.positions) == [1]
 
 
 def test_a_partition_goes_on_where_it_was_when_it_is_resumed() -> None:
-    cluster = reading(3, 2)
+    cluster = two_partitions(3, 2)
     cluster.push()
     assert len(cluster.core.take(1)) == 1  # of one of the two
     cluster.core.steering.pause(None)
@@ -76,7 +66,7 @@ def test_a_partition_goes_on_where_it_was_when_it_is_resumed() -> None:
 
 
 def test_what_a_paused_partition_had_buffered_gives_its_credit_back() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.push()
     sessions = [cluster.core._sessions.get(broker) for broker in {broker for broker, _ in cluster.requests}]
     cluster.core.steering.pause(None)
@@ -86,7 +76,7 @@ def test_what_a_paused_partition_had_buffered_gives_its_credit_back() -> None:
 
 
 def test_what_is_on_its_way_when_a_partition_is_paused_is_dropped() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.core.steering.pause([P0])
     cluster.push()  # the broker has not heard of it yet
     assert [partition for partition, _ in cluster.read()] == [1, 1, 1]
@@ -112,7 +102,7 @@ def test_a_partition_that_is_paused_before_its_start_is_known_begins_there_when_
 
 
 def test_the_error_of_a_paused_partition_waits_until_it_is_resumed() -> None:
-    cluster = reading(3, auto_offset_reset="error")
+    cluster = two_partitions(3, auto_offset_reset="error")
     cluster.core.steering.pause([P1])
     cluster.run()
     cluster.core.seek(P1, 99)
@@ -126,14 +116,14 @@ def test_the_error_of_a_paused_partition_waits_until_it_is_resumed() -> None:
 
 
 def test_a_poll_that_gathers_bytes_does_not_wait_for_paused_partitions() -> None:
-    cluster = reading(3, fetch_min_bytes=1 << 20)
+    cluster = two_partitions(3, fetch_min_bytes=1 << 20)
     assert not cluster.core.is_complete()
     cluster.core.steering.pause(None)
     assert cluster.core.is_complete()
 
 
 def test_what_is_assigned_anew_is_not_paused() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.core.steering.pause(None)
     cluster.core.assign({P0: 0})
     assert cluster.core.steering.paused() == []
@@ -141,7 +131,7 @@ def test_what_is_assigned_anew_is_not_paused() -> None:
 
 @pytest.mark.parametrize("word", ["pause", "resume"])
 def test_a_partition_alone_or_one_that_is_not_assigned_is_refused(word: str) -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     with pytest.raises(InvalidArgument, match="is not a list: give a list"):
         getattr(cluster.core.steering, word)(P0)
     with pytest.raises(InvalidArgument, match="is not assigned"):
@@ -149,7 +139,7 @@ def test_a_partition_alone_or_one_that_is_not_assigned_is_refused(word: str) -> 
 
 
 def test_a_word_that_is_refused_changes_nothing() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     with pytest.raises(InvalidArgument):
         cluster.core.steering.pause([P0, TopicPartition("other", 0)])
     assert cluster.core.steering.paused() == []
@@ -159,7 +149,7 @@ def test_a_word_that_is_refused_changes_nothing() -> None:
 
 
 def test_a_consumer_goes_back_to_the_start_of_the_log_and_forth_to_its_end() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.push()
     assert len(cluster.read()) == 6
     cluster.core.steering.seek_to("earliest", [P0])
@@ -175,7 +165,7 @@ def test_a_consumer_goes_back_to_the_start_of_the_log_and_forth_to_its_end() -> 
 
 
 def test_a_seek_to_the_start_gets_over_an_error() -> None:
-    cluster = reading(3, auto_offset_reset="error")
+    cluster = two_partitions(3, auto_offset_reset="error")
     cluster.core.seek(P0, 99)
     cluster.run()
     cluster.push()
@@ -192,7 +182,7 @@ def test_a_seek_to_the_start_gets_over_an_error() -> None:
 
 
 def test_the_position_is_behind_the_record_that_the_program_got_last() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.push()
     assert len(iterated(cluster)) == 6
     first = cluster.core.iterated.next()
@@ -217,7 +207,7 @@ def test_nothing_is_finished_while_records_wait() -> None:
 
 
 def test_records_that_wait_and_belong_to_a_poll_that_never_returned_are_given_back() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.push()
     iterated(cluster)
     cluster.core.give_back()
@@ -226,7 +216,7 @@ def test_records_that_wait_and_belong_to_a_poll_that_never_returned_are_given_ba
 
 
 def test_a_seek_lets_the_records_of_its_partition_go() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.push()
     iterated(cluster)
     cluster.core.seek(P0, 1)
@@ -237,7 +227,7 @@ def test_a_seek_lets_the_records_of_its_partition_go() -> None:
 
 
 def test_a_pause_keeps_the_records_that_the_program_did_not_get_for_later() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.push()
     iterated(cluster)
     got = cluster.core.iterated.next()
@@ -251,7 +241,7 @@ def test_a_pause_keeps_the_records_that_the_program_did_not_get_for_later() -> N
 
 
 def test_what_waits_is_read_anew_by_another_kind_of_poll() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.push()
     iterated(cluster)
     got = cluster.core.iterated.next()
@@ -335,7 +325,7 @@ def test_a_pattern_reads_new_topics_from_their_start_and_lets_go_of_deleted_ones
 
 
 def test_the_leader_of_a_resumed_partition_is_asked_as_of_the_epoch_that_was_read() -> None:
-    cluster = reading(3)
+    cluster = two_partitions(3)
     cluster.push()
     assert len(cluster.read()) == 6
     cluster.core.steering.pause([P0])
