@@ -1,15 +1,18 @@
-"""Spark's own daemons: processes of ours, from when they have said that they are ready until the end of a block."""
+"""Spark in processes of their own: its daemons until the end of a block, and drivers to their end."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyspark
 
@@ -74,3 +77,37 @@ def standalone(directory: pathlib.Path, *, cores: int = 1) -> Iterator[Standalon
             ready = "Successfully registered with master"
             worker_ids.append(stack.enter_context(daemon(directory, f"worker-{number}", ready, *worker, *place, url)))
         yield Standalone(url, tuple(worker_ids))
+
+
+LOGGING = """
+rootLogger.level = info
+rootLogger.appenderRef.stderr.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = info
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c: %m%n%ex
+"""
+
+
+def run_job(
+    home: pathlib.Path, *command: str, environment: Mapping[str, str], executors: int, cwd: pathlib.Path | None = None
+) -> tuple[dict[str, Any], str]:
+    """Run a module in a driver of its own. What its last line tells in JSON, and what driver and executors log."""
+    logging = home / "log4j2.properties"
+    logging.write_text(LOGGING)
+    environment = {**environment, "JAVA_TOOL_OPTIONS": f"-Dlog4j2.configurationFile={logging}"}
+    output, errors = home / "output", home / "errors"  # pipes would be held open by what it leaves behind
+    with output.open("w") as out, errors.open("w") as err:
+        code = subprocess.run(
+            [sys.executable, "-m", *command], stdout=out, stderr=err, env=environment, cwd=cwd, timeout=240
+        ).returncode
+    assert code == 0, errors.read_text()[-3000:]
+    told: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
+    work = SPARK_HOME / "work" / told["application"]
+    of_executors = [each.read_text(errors="replace") for each in work.rglob("std*")]
+    assert len(of_executors) == 2 * executors
+    shutil.rmtree(work, ignore_errors=True)
+    return told, "\n".join([output.read_text(), errors.read_text(), *of_executors])

@@ -102,17 +102,6 @@ def test_offsets_as_json_bound_a_batch(kit: Kit) -> None:
     assert values(assigned) == ["b8", "b9"]
 
 
-@proves("SPB.3")
-def test_an_end_before_the_start_is_refused(kit: Kit) -> None:
-    topic = kit.topic()
-    kit.send(topic, ["a", "b", "c"])
-    frame = kit.read(
-        subscribe=topic, startingOffsets=json.dumps({topic: {"0": 2}}), endingOffsets=json.dumps({topic: {"0": 1}})
-    )
-    with pytest.raises(PySparkException, match=r"would end before it starts: .* offset 2, .* offset 1. Give an end"):
-        frame.count()
-
-
 def test_a_start_outside_the_log_is_data_loss(kit: Kit) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b", "c"])
@@ -122,21 +111,6 @@ def test_a_start_outside_the_log_is_data_loss(kit: Kit) -> None:
     ):
         kit.read(subscribe=topic, startingOffsets=starting).count()
     assert kit.read(subscribe=topic, startingOffsets=starting, failOnDataLoss="false").count() == 0
-
-
-@proves("SPO.9")
-def test_min_partitions_loses_no_offset_and_reads_none_twice(kit: Kit) -> None:
-    topic = kit.topic(partitions=2)
-    kit.send(topic, map(str, range(500)), partition=0)
-    kit.send(topic, map(str, range(500, 520)), partition=1)
-    frame = kit.read(subscribe=topic, minPartitions=7)
-    assert frame.rdd.getNumPartitions() == 7
-    places = [(row.partition, row.offset) for row in frame.collect()]
-    assert sorted(places) == [(0, n) for n in range(500)] + [(1, n) for n in range(20)]
-
-
-def test_an_empty_topic_is_an_empty_frame(kit: Kit) -> None:
-    assert kit.read(subscribe=kit.topic(partitions=2)).count() == 0
 
 
 @proves("SPB.4")

@@ -13,9 +13,6 @@ import json
 import os
 import pathlib
 import secrets
-import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,8 +25,8 @@ from minilog.admin.security import UserUpsertion
 from minilog.security.access_rules import Operation, Pattern, ResourceKind
 from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
-from tests.spark.standalone import ENVIRONMENT, SPARK_HOME
-from tests.spark.test_secured import LOGGING, rule, values
+from tests.spark.standalone import ENVIRONMENT, run_job
+from tests.spark.test_secured import rule, values
 from tests.spark.token_job import SOURCE, TARGET, WRITTEN
 
 pytestmark = [pytest.mark.timeout(290), pytest.mark.long, proves("SPF.23")]
@@ -91,27 +88,14 @@ def shown(secured: SecuredCluster, tmp_path_factory: pytest.TempPathFactory) -> 
         f"bootstrap.servers={secured.bootstrap_servers}\nsecurity.protocol=SASL_SSL\n"
         f"sasl.username=job\nsasl.password={PASSWORD}\nssl.truststore.location={secured.folder / 'clients.pem'}\n"
     )
-    logging = home / "log4j2.properties"
-    logging.write_text(LOGGING)
     environment = {
         **ENVIRONMENT,
-        "JAVA_TOOL_OPTIONS": f"-Dlog4j2.configurationFile={logging}",
         "TMPDIR": str(temporary),
         "PYTHONPATH": os.pathsep.join([str(pathlib.Path.cwd()), ENVIRONMENT["PYTHONPATH"]]),
     }
-    command = [sys.executable, "-m", "tests.spark.token_job", "local-cluster[1,2,1024]", FILE, str(directory)]
-    output, errors = home / "output", home / "errors"
-    with output.open("w") as out, errors.open("w") as err, news(secured):
-        code = subprocess.run(
-            [*command, str(RUN_S)], stdout=out, stderr=err, env=environment, cwd=home, timeout=240
-        ).returncode
-    assert code == 0, errors.read_text()[-3000:]
-    told = json.loads(output.read_text().splitlines()[-1])
-    executors = SPARK_HOME / "work" / told["application"]
-    of_executors = [each.read_text(errors="replace") for each in executors.rglob("std*")]
-    assert len(of_executors) == 2
-    shutil.rmtree(executors, ignore_errors=True)
-    logs = "\n".join([output.read_text(), errors.read_text(), *of_executors])
+    command = ("tests.spark.token_job", "local-cluster[1,2,1024]", FILE, str(directory), str(RUN_S))
+    with news(secured):
+        told, logs = run_job(home, *command, environment=environment, executors=1, cwd=home)
     return Shown(directory, logs, told, audited(secured.log_text(1)))
 
 

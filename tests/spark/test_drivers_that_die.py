@@ -35,16 +35,15 @@ Messages = list[WriterCommitMessage | None]
 
 
 class Write:
-    """One `df.write` of one driver, under a name and a version."""
+    """One `df.write` under a name and a version, of one driver after the other."""
 
-    def __init__(self, cluster: Cluster, topic: str, version: int = 0) -> None:
-        self._servers = cluster.bootstrap_servers
-        self._topic = topic
-        self._version = version
+    def __init__(self, cluster: Cluster, admin: Admin, topic: str) -> None:
+        self.servers, self.admin, self.topic = cluster.bootstrap_servers, admin, topic
+        admin.create_topics([NewTopic(topic, num_partitions=1)])
 
     def begin(self) -> BatchWriter:
-        options = {"bootstrap.servers": self._servers, "topic": self._topic}
-        name = {"transactionalid": f"{self._topic}-write", "transactionversion": str(self._version)}
+        options = {"bootstrap.servers": self.servers, "topic": self.topic}
+        name = {"transactionalid": f"{self.topic}-write", "transactionversion": "7"}
         writer = DefaultSource({**options, **name}).writer(SCHEMA, overwrite=False)
         assert isinstance(writer, BatchWriter)
         return writer
@@ -55,66 +54,56 @@ class Write:
         sent: BatchWriter = pickle.loads(pickle.dumps(writer))
         return sent.write(iter([pa.RecordBatch.from_pydict({"value": list(rows)})]))
 
+    def visible(self) -> list[str]:
+        """All that a reader sees, up to where nothing holds it up."""
+        end = self.admin.describe_topics([self.topic])[0].partitions[0].last_stable_offset
+        with Consumer({"bootstrap.servers": self.servers, "auto.offset.reset": "error"}) as consumer:
+            consumer.assign([TopicPartition(self.topic, 0, 0, end_offset=end)])
+            found: list[str] = []
+            while not consumer.finished():
+                found += [record.value.decode() for record in consumer.poll(timeout=1.0) if record.value is not None]
+        return sorted(found)
+
+    def held_up(self) -> bool:
+        partition = self.admin.describe_topics([self.topic])[0].partitions[0]
+        return partition.last_stable_offset != partition.high_watermark
+
 
 @pytest.fixture
-def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = re.sub("[^a-zA-Z0-9]+", "-", request.node.name)
-    admin.create_topics([NewTopic(name, num_partitions=1)])
-    yield name
+def write(cluster: Cluster, admin: Admin, request: pytest.FixtureRequest) -> Iterator[Write]:
+    yield Write(cluster, admin, re.sub("[^a-zA-Z0-9]+", "-", request.node.name))
     for client in list(clients._idle.values()):
         client.close()
     clients._idle.clear()
 
 
-def visible(cluster: Cluster, admin: Admin, topic: str) -> list[str]:
-    """All that a reader sees, up to where nothing holds it up."""
-    partition = admin.describe_topics([topic])[0].partitions[0]
-    end = partition.last_stable_offset
-    with Consumer({"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "error"}) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0, end_offset=end)])
-        found: list[str] = []
-        while not consumer.finished():
-            found += [record.value.decode() for record in consumer.poll(timeout=1.0) if record.value is not None]
-    return sorted(found)
-
-
-def held_up(admin: Admin, topic: str) -> bool:
-    partition = admin.describe_topics([topic])[0].partitions[0]
-    return partition.last_stable_offset != partition.high_watermark
-
-
-def test_a_driver_that_died_before_its_commit_leaves_nothing(cluster: Cluster, admin: Admin, topic: str) -> None:
-    write = Write(cluster, topic)
+def test_a_driver_that_died_before_its_commit_leaves_nothing(write: Write) -> None:
     write.task(write.begin(), "a", "b")
-    assert visible(cluster, admin, topic) == []
+    assert write.visible() == []
     again = write.begin()  # another driver
     again.commit([write.task(again, "a", "b")])
-    assert visible(cluster, admin, topic) == ["a", "b"]
-    assert not held_up(admin, topic)
+    assert write.visible() == ["a", "b"]
+    assert not write.held_up()
 
 
-def test_a_driver_that_died_after_its_commit_leaves_everything(
-    cluster: Cluster, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    write = Write(cluster, topic)
+def test_a_driver_that_died_after_its_commit_leaves_everything(write: Write, caplog: pytest.LogCaptureFixture) -> None:
     writer = write.begin()
     writer.commit([write.task(writer, "a"), write.task(writer, "b")])
     again = write.begin()
     again.commit([write.task(again, "a"), write.task(again, "b")])
-    assert visible(cluster, admin, topic) == ["a", "b"]
+    assert write.visible() == ["a", "b"]
     assert ": this run does not write its 2 rows again" in caplog.text
 
 
 @proves("SPS.18")
 def test_a_task_that_waits_for_its_first_row_keeps_the_transaction_alive(
-    cluster: Cluster, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+    write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_task, "_EARLY_S", 0.05)
-    write = Write(cluster, topic)
-    writer = write.begin()
+    writer, name = write.begin(), f"{write.topic}-write:{write.topic}"
 
     def enlisted() -> int:
-        return admin.describe_transaction(f"{topic}-write:{topic}").listing.producer_count
+        return write.admin.describe_transaction(name).listing.producer_count
 
     def late(*rows: str) -> Iterator[pa.RecordBatch]:
         known = enlisted()
@@ -122,60 +111,57 @@ def test_a_task_that_waits_for_its_first_row_keeps_the_transaction_alive(
         yield from [pa.RecordBatch.from_pydict({"value": [each]}) for each in rows]
 
     reported: Messages = [writer.write(late("a", "b")), writer.write(late())]
-    assert admin.describe_transaction(f"{topic}-write:{topic}").timeout_ms == 60_000
+    assert write.admin.describe_transaction(name).timeout_ms == 60_000
     writer.commit(reported)
-    assert visible(cluster, admin, topic) == ["a", "b"]
-    assert not held_up(admin, topic)
+    assert write.visible() == ["a", "b"]
+    assert not write.held_up()
 
 
 @proves("SPF.30")
 @pytest.mark.parametrize("checkpoint", ["a folder", "s3a://bucket/c"])
 def test_a_micro_batch_of_which_no_task_reports_is_aborted_by_its_own_driver_alone(
-    cluster: Cluster,
-    admin: Admin,
-    topic: str,
+    write: Write,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     checkpoint: str,
 ) -> None:
     """Where the checkpoint can be read it says the query's id, else the coordinators are asked for all."""
-    (tmp_path / "metadata").write_text(json.dumps({"id": topic}))
+    (tmp_path / "metadata").write_text(json.dumps({"id": write.topic}))
     folder = str(tmp_path) if checkpoint == "a folder" else checkpoint
 
     def writer(driver: str) -> StreamWriter:
         monkeypatch.setenv("SPARK_LOCAL_DIRS", driver)
-        options = {"bootstrap.servers": cluster.bootstrap_servers, "topic": topic, "checkpointlocation": folder}
+        options = {"bootstrap.servers": write.servers, "topic": write.topic, "checkpointlocation": folder}
         return DefaultSource(options).streamWriter(SCHEMA, overwrite=False)
 
     for_tasks = writer("/tmp/blockmgr-1")
-    attempt = stream_attempt(topic, 7, "run", for_tasks._attempt_id)
+    attempt = stream_attempt(write.topic, 7, "run", for_tasks._attempt_id)
     rows = iter([pa.RecordBatch.from_pydict({"value": ["a"]})])
     write_part(for_tasks._options, for_tasks._plan, rows, attempt)
     writer("/tmp/blockmgr-2").abort([None], 7)
     writer("/tmp/blockmgr-1").abort([None], 6)
-    assert held_up(admin, topic)
+    assert write.held_up()
     writer("/tmp/blockmgr-1").abort([None], 7)
-    wait_until(lambda: not held_up(admin, topic))
-    assert visible(cluster, admin, topic) == []
+    wait_until(lambda: not write.held_up())
+    assert write.visible() == []
 
 
 @proves("SPS.23")
 def test_who_writes_rows_that_their_topic_no_longer_keeps_is_told(
-    cluster: Cluster, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
+    write: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
-    admin.alter_topic(topic, set_configs={"retention.ms": "86400000"})
-    options = {"bootstrap.servers": cluster.bootstrap_servers, "topic": topic}
+    write.admin.alter_topic(write.topic, set_configs={"retention.ms": "86400000"})
+    options = {"bootstrap.servers": write.servers, "topic": write.topic}
     written = StructType().add("value", StringType()).add("Timestamp", TimestampType())
     for days, warnings in ((0, 0), (3, 1)):
         moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
         rows = pa.RecordBatch.from_pydict({"value": ["a"], "Timestamp": pa.array([moment], pa.timestamp("us", "UTC"))})
         writer = DefaultSource(options).writer(written, overwrite=False)
         writer.commit([writer.write(iter([rows]))])
-        assert caplog.text.count(f"were written to topic '{topic}', which keeps rows for 86400000 ms") == warnings
+        assert caplog.text.count(f"were written to topic '{write.topic}', which keeps rows for 86400000 ms") == warnings
 
 
-def test_a_driver_that_was_taken_for_dead_is_refused(cluster: Cluster, admin: Admin, topic: str) -> None:
-    write = Write(cluster, topic)
+def test_a_driver_that_was_taken_for_dead_is_refused(write: Write) -> None:
     zombie = write.begin()
     reported: Messages = [write.task(zombie, "of the zombie")]
     other = write.begin()
@@ -185,40 +171,35 @@ def test_a_driver_that_was_taken_for_dead_is_refused(cluster: Cluster, admin: Ad
     with pytest.raises(ProducerFenced):
         write.task(zombie, "of a task of the zombie")
     other.commit([write.task(other, "of the other")])
-    assert visible(cluster, admin, topic) == ["of the other"]
+    assert write.visible() == ["of the other"]
 
 
 @proves("SPF.29", "SPS.20")
 def test_an_abort_after_a_commit_that_took_place_changes_nothing(
-    cluster: Cluster, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
+    write: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark calls it where `commit` has raised, whatever became of the commit."""
-    write = Write(cluster, topic)
     writer = write.begin()
     reported: Messages = [write.task(writer, "a")]
     writer.commit(reported)
     writer.abort(reported)
-    assert visible(cluster, admin, topic) == ["a"]
+    assert write.visible() == ["a"]
     assert "was committed before the abort came: nothing has changed" in caplog.text
 
 
 @proves("SPS.7")
-def test_a_task_that_nobody_names_leaves_nothing_visible(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_a_task_that_nobody_names_leaves_nothing_visible(write: Write) -> None:
     """A speculative attempt that Spark did not let win, and one that failed and was run again."""
-    write = Write(cluster, topic)
     writer = write.begin()
     write.task(writer, "of the loser")
     writer.commit([write.task(writer, "of the winner")])
-    assert visible(cluster, admin, topic) == ["of the winner"]
-    assert not held_up(admin, topic)
+    assert write.visible() == ["of the winner"]
+    assert not write.held_up()
 
 
-def test_a_write_that_is_aborted_leaves_nothing_and_its_version_can_be_written(
-    cluster: Cluster, admin: Admin, topic: str
-) -> None:
-    write = Write(cluster, topic, version=7)
+def test_a_write_that_is_aborted_leaves_nothing_and_its_version_can_be_written(write: Write) -> None:
     writer = write.begin()
     writer.abort([write.task(writer, "a"), None])
     again = write.begin()
     again.commit([write.task(again, "b")])
-    assert visible(cluster, admin, topic) == ["b"]
+    assert write.visible() == ["b"]

@@ -57,39 +57,20 @@ def committed(kit: Kit, transactional_id: str) -> int | None:
 
 
 class TestStreams:
-    @proves("SPF.26", "SPS.10")
-    def test_each_micro_batch_is_a_generation_of_its_query(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+    @proves("SPF.26", "SPS.10", "SPS.11", "SPS.12")
+    def test_a_generation_is_committed_once_replayed_without_effect_and_never_followed_by_an_older_one(
+        self, kit: Kit, tmp_path: pathlib.Path
+    ) -> None:
         source, sink = kit.topic(), kit.topic(partitions=2)
         kit.send(source, ["a", "b", "c"])
         query = run(kit, source, sink, tmp_path)
         assert values(kit.read(subscribe=sink)) == ["a", "b", "c"]
         assert committed(kit, f"spark-{query.id}") == 2
-
-    @proves("SPF.26", "SPS.11")
-    def test_a_batch_that_is_replayed_after_its_commit_changes_nothing(self, kit: Kit, tmp_path: pathlib.Path) -> None:
-        source, sink = kit.topic(), kit.topic()
-        kit.send(source, ["a", "b", "c"])
-        run(kit, source, sink, tmp_path)
         forget_from(tmp_path, "commits", 2)
-        run(kit, source, sink, tmp_path)
-        assert values(kit.read(subscribe=sink)) == ["a", "b", "c"]
-
-    @pytest.mark.long
-    def test_and_the_query_goes_on_behind_it(self, kit: Kit, tmp_path: pathlib.Path) -> None:
-        source, sink = kit.topic(), kit.topic()
-        kit.send(source, ["a", "b"])
-        run(kit, source, sink, tmp_path)
-        forget_from(tmp_path, "commits", 1)
-        kit.send(source, ["c"])
+        kit.send(source, ["d"])
         query = run(kit, source, sink, tmp_path)
-        assert values(kit.read(subscribe=sink)) == ["a", "b", "c"]
-        assert committed(kit, f"spark-{query.id}") == 2
-
-    @proves("SPS.12")
-    def test_a_restored_checkpoint_is_refused_with_both_numbers(self, kit: Kit, tmp_path: pathlib.Path) -> None:
-        source, sink = kit.topic(), kit.topic()
-        kit.send(source, ["a", "b", "c", "d"])
-        run(kit, source, sink, tmp_path)
+        assert values(kit.read(subscribe=sink)) == ["a", "b", "c", "d"]
+        assert committed(kit, f"spark-{query.id}") == 3
         for folder in ("offsets", "commits"):
             forget_from(tmp_path, folder, 1)
         with pytest.raises(Exception, match="generation 1 is asked for, 3 is committed"):
@@ -136,33 +117,34 @@ class TestStreams:
 
 
 class TestBatches:
-    @proves("SPS.8")
-    def test_all_rows_are_visible_when_save_has_returned(self, kit: Kit) -> None:
+    @proves("SPS.8", "SPS.24")
+    def test_all_rows_are_visible_when_save_has_returned_and_again_after_a_re_run_without_a_name(
+        self, kit: Kit
+    ) -> None:
         topic = kit.topic(partitions=3)
-        write(kit, rows(kit, 100), topic)
-        assert len(values(kit.read(subscribe=topic))) == 100
+        for count in (100, 200):
+            write(kit, rows(kit, 100), topic)
+            assert len(values(kit.read(subscribe=topic))) == count
 
     @proves("SPS.8", "SPS.17")
-    def test_none_ever_is_where_one_task_failed(self, kit: Kit) -> None:
+    def test_none_ever_is_where_one_task_failed_and_what_was_aborted_holds_no_reader_up(self, kit: Kit) -> None:
         topic = kit.topic(partitions=3)
         with pytest.raises(Exception, match="this row fails on purpose"):
             write(kit, failing_at(rows(kit, 100), "99"), topic)
         assert values(kit.read(subscribe=topic)) == []
-
-    @proves("SPS.8")
-    def test_and_what_was_aborted_holds_no_reader_up(self, kit: Kit) -> None:
-        topic = kit.topic()
-        with pytest.raises(Exception, match="this row fails on purpose"):
-            write(kit, failing_at(rows(kit, 10), "9"), topic)
         write(kit, rows(kit, 3), topic)
         assert values(kit.read(subscribe=topic)) == ["0", "1", "2"]
 
-    @proves("SPS.24")
-    def test_a_re_run_of_a_named_and_counted_write_writes_nothing(self, kit: Kit) -> None:
+    @proves("SPS.24", "SPS.12")
+    def test_a_re_run_of_a_named_and_counted_write_writes_nothing_and_a_lower_version_is_refused(
+        self, kit: Kit
+    ) -> None:
         topic = kit.topic()
         for _ in range(2):
             write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=3)
         assert len(values(kit.read(subscribe=topic))) == 5
+        with pytest.raises(Exception, match="generation 2 is asked for, 3 is committed"):
+            write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=2)
 
     @proves("SPS.22")
     def test_writes_of_one_name_and_version_to_several_topics_are_each_written_once(self, kit: Kit) -> None:
@@ -195,20 +177,6 @@ class TestBatches:
         with pytest.raises(Exception, match="the 5 committed rows went to other topics than the rows of this write"):
             write(kit, rows(kit, 5), one, **name)
         assert [values(kit.read(subscribe=topic)) for topic in (one, other)] == [[], []]
-
-    @proves("SPS.12")
-    def test_a_lower_version_is_refused_with_both_numbers(self, kit: Kit) -> None:
-        topic = kit.topic()
-        write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=3)
-        with pytest.raises(Exception, match="generation 2 is asked for, 3 is committed"):
-            write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=2)
-
-    @proves("SPS.24")
-    def test_without_a_name_a_re_run_writes_again(self, kit: Kit) -> None:
-        topic = kit.topic()
-        for _ in range(2):
-            write(kit, rows(kit, 5), topic)
-        assert len(values(kit.read(subscribe=topic))) == 10
 
     @proves("SPS.24")
     def test_a_foreach_batch_is_exactly_once_by_its_batch_id(self, kit: Kit, tmp_path: pathlib.Path) -> None:

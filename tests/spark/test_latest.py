@@ -16,10 +16,9 @@ import pyspark_minilog
 from minilog import Producer, TopicPartition, schema_from_ddl
 from tests.rules import proves
 from tests.spark.kit import WAIT_S, Kit, finish
-from tests.spark.typed_kit import flights, send_rows, texts, typed_topic
+from tests.spark.typed_kit import send_rows, texts, typed_topic
 
 ACCOUNTS = schema_from_ddl("id int, name string, balance double", ["id"])
-TWO_KEYS = schema_from_ddl("region string, id int, balance double", ["region", "id"])
 
 
 def by_window(frame: DataFrame, *keys: str) -> DataFrame:
@@ -51,30 +50,6 @@ def test_a_table_has_the_newest_row_of_each_key(kit: Kit) -> None:
     assert few.columns == ["balance", "id", "_topic", "_partition", "_offset", "_timestamp", "_key"]
     assert sorted((row.id, row.balance) for row in few.collect()) == [(number, 2.0) for number in range(5)]
     assert kit.read(subscribe=topic, view="latest", where="balance < 2").count() == 0
-
-
-@proves("SPT.3")
-def test_rows_of_all_types_and_little_memory_give_the_same_table(kit: Kit) -> None:
-    topic = typed_topic(kit)
-    send_rows(kit, topic, flights(0, 210), batches=7)
-    newest = texts(by_window(kit.read(subscribe=topic, metadata=True), "carrier"))
-    for memory_bytes in (1, 2**20):
-        table = kit.read(subscribe=topic, view="latest", metadata=True, minilog__latest__memory__bytes=memory_bytes)
-        assert texts(table) == newest
-
-
-@proves("SPT.3")
-def test_a_key_may_have_several_columns_with_nulls(kit: Kit) -> None:
-    topic = typed_topic(kit, TWO_KEYS)
-    rows = [(region, number, change) for change in range(3) for region in (None, "", "a") for number in (None, 1)]
-    columns = [
-        pa.array(column, kind)
-        for column, kind in zip(zip(*rows, strict=True), TWO_KEYS.arrow_schema.types, strict=True)
-    ]
-    send_rows(kit, topic, pa.Table.from_arrays(columns, schema=TWO_KEYS.arrow_schema))
-    table = kit.read(subscribe=topic, view="latest").collect()
-    assert len(table) == 6
-    assert {row.balance for row in table} == {2.0}
 
 
 @proves("SPT.3")
@@ -133,11 +108,6 @@ def test_a_stream_of_it_is_refused_and_names_what_to_do(kit: Kit, tmp_path: Any)
     frame = kit.read_stream(subscribe=topic, view="latest")
     with pytest.raises(PySparkException, match="read rows and deletions with deletes=true"):
         finish(frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start())
-
-
-def test_a_table_of_an_empty_topic_is_empty(kit: Kit) -> None:
-    assert kit.read(subscribe=typed_topic(kit, ACCOUNTS), view="latest").collect() == []
-    assert kit.read(subscribe=kit.topic(), view="latest").collect() == []
 
 
 @proves("SPT.4")

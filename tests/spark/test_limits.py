@@ -67,17 +67,6 @@ def test_bytes_per_trigger_are_about_as_many_as_said(kit: Kit, tmp_path: pathlib
     assert 1.5 * first[1] <= first[0] <= 2.5 * first[1]
 
 
-@proves("SPO.8")
-def test_a_record_above_the_bytes_per_trigger_is_read_all_the_same(kit: Kit, tmp_path: pathlib.Path) -> None:
-    topic = kit.topic()
-    for name in "ab":
-        kit.send(topic, [name + LARGE])
-    collected = Collected()
-    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger=10)
-    run_available(frame, collected, tmp_path)
-    assert collected.counts() == [{0: 1}] * 2
-
-
 @proves("SPG.3")
 def test_once_reads_all_without_limits_also_after_a_restart_in_the_middle(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()

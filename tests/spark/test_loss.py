@@ -129,19 +129,6 @@ def test_trimming_what_a_query_has_read_is_no_loss(kit: Kit, tmp_path: pathlib.P
     assert collected.values == ["a", "b", "c"]
 
 
-def test_a_checkpoint_of_a_newer_version_is_refused(kit: Kit, tmp_path: pathlib.Path) -> None:
-    topic = kit.topic()
-    kit.send(topic, ["a"])
-    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest")
-    run_available(frame, Collected(), tmp_path)
-    edit_checkpoint(tmp_path, {"__epochs": {topic: {"0": 7}}})
-    kit.send(topic, ["b"])
-    collected = Collected()
-    with pytest.raises(StreamingQueryException, match=r"a newer version of minilog wrote it\. Upgrade pyspark-mini"):
-        run_available(frame, collected, tmp_path)
-    assert collected.batches == {}
-
-
 @proves("SPL.8")
 def test_a_leader_that_hangs_is_not_shown_to_the_user(kit: Kit, cluster: Cluster) -> None:
     topic = kit.topic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import time
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -37,15 +36,6 @@ def test_timestamps_bound_a_batch_at_the_very_record(kit: Kit, timed: str) -> No
     assert values(found) == [*(f"a{n}" for n in range(8)), "b0"]
 
 
-def test_timestamps_are_found_among_batches_and_may_go_back(kit: Kit) -> None:
-    topic = kit.topic()
-    for batch in ([("a", 50), ("b", 10)], [("c", 20), ("d", 90), ("e", 30)], [("f", 70)]):
-        kit.send_timed(topic, [(name, DAY_MS + at) for name, at in batch])
-    for at, first in ((0, "a"), (50, "a"), (51, "d"), (90, "d")):
-        found = kit.read(subscribe=topic, startingTimestamp=DAY_MS + at)
-        assert values(found) == list("abcdef"["abcdef".index(first) :])
-
-
 @proves("SPO.4")
 def test_where_no_record_is_that_young_a_start_fails_or_is_latest_and_an_end_is_latest(kit: Kit, timed: str) -> None:
     late = DAY_MS + 60_000
@@ -54,14 +44,6 @@ def test_where_no_record_is_that_young_a_start_fails_or_is_latest_and_an_end_is_
     frame = kit.read(subscribe=timed, startingTimestamp=late, startingOffsetsByTimestampStrategy="latest")
     assert frame.count() == 0
     assert kit.read(subscribe=timed, endingTimestamp=late).count() == 20
-
-
-def test_an_end_before_the_start_by_timestamps_is_refused(kit: Kit, timed: str) -> None:
-    frame = kit.read(subscribe=timed, startingTimestamp=DAY_MS + 5_000, endingTimestamp=DAY_MS + 4_000)
-    with pytest.raises(
-        PySparkException, match=r"startingTimestamp '\d+' is offset 5, endingTimestamp '\d+' is offset 4\."
-    ):
-        frame.count()
 
 
 @proves("SPK.2")
@@ -123,17 +105,6 @@ def test_at_most_so_many_records_are_one_task_and_each_is_read_once(kit: Kit) ->
     assert kit.read(subscribe=topic, maxRecordsPerPartition=100, minPartitions=7).rdd.getNumPartitions() == 7
 
 
-def test_a_stream_whose_start_does_not_fit_is_refused(kit: Kit, tmp_path: pathlib.Path) -> None:
-    topic = kit.topic(partitions=2)
-    kit.send(topic, ["a"])
-    collected = Collected()
-    with pytest.raises(StreamingQueryException, match=f"it leaves out {topic}-1. Name exactly the partitions"):
-        run_available(
-            kit.read_stream(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 0}})), collected, tmp_path
-        )
-    assert collected.batches == {}
-
-
 @proves("SPK.3")
 def test_nothing_but_what_lies_between_start_and_end_is_fetched(kit: Kit, cluster: Cluster) -> None:
     topic = kit.topic(partitions=2)
@@ -145,10 +116,3 @@ def test_nothing_but_what_lies_between_start_and_end_is_fetched(kit: Kit, cluste
     frame = kit.read(assign=json.dumps({topic: [1]}), startingOffsets="-5")
     assert frame.select("partition", "offset").collect() == [(1, offset) for offset in range(395, 400)]
     assert sum(read_bytes(cluster, each) for each in cluster.processes) - before < 2_000_000, "of 8,000,000"
-
-
-def test_now_is_when_the_query_begins(kit: Kit) -> None:
-    topic = kit.topic()
-    now_ms = time.time_ns() // 1_000_000
-    kit.send_timed(topic, [("old", now_ms - 3_600_000), ("young", now_ms - 60_000)])
-    assert values(kit.read(subscribe=topic, startingOffsets="-30m")) == ["young"]

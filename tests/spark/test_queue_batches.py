@@ -5,12 +5,13 @@ Reader and writer are driven as Spark drives them, in this process, so that the 
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import pickle
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ from tests.spark.kit import wait_until
 WRITTEN = StructType().add("value", BinaryType())
 SHORT_LOCK_MS, LONG_LOCK_MS = 1_000, 60_000
 Messages = list[WriterCommitMessage | None]
+Begin = Callable[..., "Driver"]
 
 
 class Scene:
@@ -77,7 +79,7 @@ class Driver:
     """One life of the query's driver, from its checkpoint. It makes what Spark makes, and calls what Spark calls."""
 
     def __init__(self, scene: Scene, folder: pathlib.Path, patched: pytest.MonkeyPatch, **options: str) -> None:
-        self.scene, self.run_id = scene, folder.name
+        self.scene, self.run_id, self.patched = scene, folder.name, patched
         patched.setenv("SPARK_LOCAL_DIRS", str(folder))
         source = DefaultSource({**scene.servers, "subscribe": scene.source, "queue": scene.queue, **options})
         reader = source.streamReader(source_schema(False))
@@ -163,11 +165,18 @@ def scene(
     clients._idle.clear()
 
 
+@pytest.fixture
+def begin(scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
+    """Begins one more life of the query's driver, with these options."""
+    lives = itertools.count()
+    return lambda **options: Driver(scene, tmp_path / f"life-{next(lives)}", monkeypatch, **options)
+
+
 @proves("SPQ.2")
 def test_messages_are_settled_with_their_rows_by_one_driver_after_the_other(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    scene: Scene, begin: Begin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = Driver(scene, tmp_path / "one", monkeypatch)
+    first = begin()
     scene.send("a", "b")
     assert first.plan(0)
     first.whole(0)
@@ -176,11 +185,11 @@ def test_messages_are_settled_with_their_rows_by_one_driver_after_the_other(
     scene.send("c")
     assert first.plan(1)
     first.die()
-    second = Driver(scene, tmp_path / "two", monkeypatch)
+    second = begin()
     second.whole(1)
     assert (scene.rows(), scene.backlog()) == (["a", "b", "c"], 0)
     second.die()
-    third = Driver(scene, tmp_path / "three", monkeypatch)  # Spark repeats a batch that it has not noted as done
+    third = begin()  # Spark repeats a batch that it has not noted as done
     third.whole(1)
     assert (scene.rows(), scene.backlog()) == (["a", "b", "c"], 0)
     assert "does not write its 1 rows again" in caplog.text
@@ -190,10 +199,10 @@ def test_messages_are_settled_with_their_rows_by_one_driver_after_the_other(
 
 @proves("SPQ.5")
 def test_a_batch_whose_locks_have_ended_reads_nothing_and_its_messages_come_in_a_later_one(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, begin: Begin
 ) -> None:
     scene.lock(SHORT_LOCK_MS)
-    first = Driver(scene, tmp_path / "one", monkeypatch)
+    first = begin()
     scene.send("a", "b")
     assert first.plan(0)
     written = first.write(0, first.read(0))
@@ -202,7 +211,7 @@ def test_a_batch_whose_locks_have_ended_reads_nothing_and_its_messages_come_in_a
     scene.lock(LONG_LOCK_MS)
     with pytest.raises(LeaseLost, match="The messages are delivered again"):
         first.commit(0, written)
-    second = Driver(scene, tmp_path / "two", monkeypatch)
+    second = begin()
     assert second.read(0) == []
     second.whole(0)
     assert scene.rows() == []
@@ -212,17 +221,15 @@ def test_a_batch_whose_locks_have_ended_reads_nothing_and_its_messages_come_in_a
 
 
 @proves("SPQ.6")
-def test_a_committed_batch_is_read_again_for_its_state_though_its_locks_have_ended(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_committed_batch_is_read_again_for_its_state_though_its_locks_have_ended(scene: Scene, begin: Begin) -> None:
     scene.lock(SHORT_LOCK_MS)
-    first = Driver(scene, tmp_path / "one", monkeypatch)
+    first = begin()
     scene.send("a", "b")
     assert first.plan(0)
     first.whole(0)
     first.die()
     time.sleep(2 * SHORT_LOCK_MS / 1000)  # any question about these locks would begin them anew
-    second = Driver(scene, tmp_path / "two", monkeypatch)
+    second = begin()
     rows = second.read(0)
     assert sum(part.num_rows for part in rows) == 2
     second.commit(0, second.write(0, rows))
@@ -230,22 +237,20 @@ def test_a_committed_batch_is_read_again_for_its_state_though_its_locks_have_end
 
 
 @proves("SPQ.6")
-def test_a_batch_that_was_committed_without_its_messages_is_not_read_again(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_was_committed_without_its_messages_is_not_read_again(scene: Scene, begin: Begin) -> None:
     """A stateful query may write rows though the source gives none."""
     scene.lock(SHORT_LOCK_MS)
-    first = Driver(scene, tmp_path / "one", monkeypatch)
+    first = begin()
     scene.send("a")
     assert first.plan(0)
     first.die()
     wait_until(lambda: not _leases(scene))
     scene.lock(LONG_LOCK_MS)
-    second = Driver(scene, tmp_path / "two", monkeypatch)
+    second = begin()
     assert second.read(0) == []
     of_state = [pa.RecordBatch.from_pydict({"value": [b"of the state"]})]
     second.commit(0, second.write(0, of_state))
-    third = Driver(scene, tmp_path / "three", monkeypatch)
+    third = begin()
     assert third.read(0) == []
     third.commit(0, third.write(0, of_state))
     assert third.plan(1)
@@ -254,41 +259,35 @@ def test_a_batch_that_was_committed_without_its_messages_is_not_read_again(
 
 
 @proves("SPQ.7")
-def test_what_a_dead_driver_has_settled_and_not_committed_is_taken_over(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_dead_driver_has_settled_and_not_committed_is_taken_over(scene: Scene, begin: Begin) -> None:
     """The messages are settling until the marker of the aborted transaction has come."""
-    first = Driver(scene, tmp_path / "one", monkeypatch)
+    first = begin()
     scene.send("a", "b")
-    _die_settling(first, monkeypatch)
-    second = Driver(scene, tmp_path / "two", monkeypatch)
+    _die_settling(first)
+    second = begin()
     second.whole(0)
     assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
 
 
-def test_a_batch_that_a_dead_driver_has_settled_outlives_its_lock(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_a_dead_driver_has_settled_outlives_its_lock(scene: Scene, begin: Begin) -> None:
     """All of the lease is settling, so it has lost nothing. The next driver reads the messages, and settles them."""
     scene.lock(SHORT_LOCK_MS)
-    first = Driver(scene, tmp_path / "one", monkeypatch)
+    first = begin()
     scene.send("a", "b")
-    _die_settling(first, monkeypatch)
+    _die_settling(first)
     time.sleep(2 * SHORT_LOCK_MS / 1000)
     scene.lock(LONG_LOCK_MS)
-    second = Driver(scene, tmp_path / "two", monkeypatch)
+    second = begin()
     second.whole(0)
     assert (scene.rows(), scene.backlog()) == (["a", "b"], 0)
 
 
 @proves("SPQ.7")
-def test_a_lock_that_an_abort_brings_back_settles_nothing_that_was_not_read(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_an_abort_brings_back_settles_nothing_that_was_not_read(scene: Scene, begin: Begin) -> None:
     """The lock ends when a dead driver's transaction has settled a part of the lease, so the lease has lost the rest.
     The abort gives it that part again."""
     scene.lock(SHORT_LOCK_MS)
-    first = Driver(scene, tmp_path / "one", monkeypatch)
+    first = begin()
     scene.send("a", "b")
     settlements = QueueOffset.settlements
 
@@ -297,17 +296,17 @@ def test_a_lock_that_an_abort_brings_back_settles_nothing_that_was_not_read(
         settlement.last_offset = settlement.first_offset
         return [settlement]
 
-    with monkeypatch.context() as partly:
+    with first.patched.context() as partly:
         partly.setattr(QueueOffset, "settlements", first_message)
-        _die_settling(first, monkeypatch)
+        _die_settling(first)
     time.sleep(2 * SHORT_LOCK_MS / 1000)
     scene.lock(3 * SHORT_LOCK_MS)
-    second = Driver(scene, tmp_path / "two", monkeypatch)
+    second = begin()
     assert second.read(0) == []
     second.commit(0, second.write(0, []))  # it takes over, and so aborts the transaction of the first
     second.die()
     wait_until(lambda: _leases(scene))
-    third = Driver(scene, tmp_path / "three", monkeypatch)
+    third = begin()
     assert third.read(0) == [], "the lock holds, but the batch is committed without its messages"
     third.commit(0, third.write(0, []))
     for batch in (1, 2):
@@ -317,10 +316,8 @@ def test_a_lock_that_an_abort_brings_back_settles_nothing_that_was_not_read(
 
 
 @proves("SPQ.8")
-def test_a_batch_without_rows_settles_its_messages_and_supersedes_the_driver_before(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = Driver(scene, tmp_path / "one", monkeypatch)
+def test_a_batch_without_rows_settles_its_messages_and_supersedes_the_driver_before(scene: Scene, begin: Begin) -> None:
+    first = begin()
     scene.send("a")
     assert first.plan(0)
     first.read(0)
@@ -331,10 +328,8 @@ def test_a_batch_without_rows_settles_its_messages_and_supersedes_the_driver_bef
 
 
 @proves("SPQ.9")
-def test_another_sink_has_its_messages_accepted_when_the_batch_is_done(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = Driver(scene, tmp_path / "one", monkeypatch, maxOffsetsPerTrigger="1")
+def test_another_sink_has_its_messages_accepted_when_the_batch_is_done(scene: Scene, begin: Begin) -> None:
+    driver = begin(maxOffsetsPerTrigger="1")
     scene.send("a", "b")
     assert driver.plan(0)
     assert sum(part.num_rows for part in driver.read(0)) == 2, "a trigger Once has no limit"
@@ -344,10 +339,8 @@ def test_another_sink_has_its_messages_accepted_when_the_batch_is_done(
 
 
 @proves("SPQ.10")
-def test_an_offered_batch_that_spark_has_not_used_is_offered_again(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = Driver(scene, tmp_path / "one", monkeypatch)
+def test_an_offered_batch_that_spark_has_not_used_is_offered_again(scene: Scene, begin: Begin) -> None:
+    driver = begin()
     scene.send("a")
     start = driver.reader.initialOffset()
     end = driver.reader.latestOffset(start, ReadAllAvailable())
@@ -355,10 +348,8 @@ def test_an_offered_batch_that_spark_has_not_used_is_offered_again(
 
 
 @proves("SPQ.11")
-def test_a_checkpoint_of_another_queue_and_a_sink_of_another_queue_are_refused(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = Driver(scene, tmp_path / "one", monkeypatch)
+def test_a_checkpoint_of_another_queue_and_a_sink_of_another_queue_are_refused(scene: Scene, begin: Begin) -> None:
+    driver = begin()
     scene.send("a")
     assert driver.plan(0)
     written = driver.write(0, driver.read(0))
@@ -366,15 +357,13 @@ def test_a_checkpoint_of_another_queue_and_a_sink_of_another_queue_are_refused(
     with pytest.raises(InvalidOption, match="no source of the query reads this queue"):
         driver.commit(0, written)
     with pytest.raises(InvalidOption, match="the checkpoint is of queue"):
-        Driver(scene, tmp_path / "two", monkeypatch).plan(1)
+        begin().plan(1)
 
 
 @proves("SPQ.4")
-def test_locks_are_renewed_while_a_batch_is_under_way(
-    scene: Scene, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locks_are_renewed_while_a_batch_is_under_way(scene: Scene, begin: Begin) -> None:
     scene.lock(SHORT_LOCK_MS)
-    driver = Driver(scene, tmp_path / "one", monkeypatch)
+    driver = begin()
     scene.send("a")
     assert driver.plan(0)
     written = driver.write(0, driver.read(0))
@@ -390,11 +379,11 @@ def _dies(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _die_settling(driver: Driver, patched: pytest.MonkeyPatch) -> None:
+def _die_settling(driver: Driver) -> None:
     """The driver plans a batch, settles its messages in the transaction of its rows, and dies before the commit."""
     assert driver.plan(0)
     written = driver.write(0, driver.read(0))
-    with patched.context() as dying:
+    with driver.patched.context() as dying:
         dying.setattr("pyspark_minilog.writing.write_task._carry_out", _dies)
         with pytest.raises(KeyboardInterrupt):
             driver.commit(0, written)

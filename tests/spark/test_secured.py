@@ -12,9 +12,6 @@ import json
 import os
 import pathlib
 import secrets
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -31,8 +28,9 @@ from pyspark_minilog.login.clients import lend
 from pyspark_minilog.options.table import parse_sink_options, parse_source_options
 from tests.rules import proves
 from tests.secured import SecuredCluster, running_secured_cluster
+from tests.spark.forked_workers import python_of_workers
 from tests.spark.secured_job import Plan
-from tests.spark.standalone import ENVIRONMENT, SPARK_HOME
+from tests.spark.standalone import ENVIRONMENT, run_job
 
 pytestmark = pytest.mark.timeout(290)
 
@@ -41,17 +39,6 @@ PASSWORD, WRONG, IN_OPTION = (f"{MARK}-{name}-{secrets.token_hex(6)}" for name i
 SOURCE, TARGET, HIDDEN = "flights", "copy", "salaries"
 RECORDS = [f"record {number}" for number in range(30)]
 WRITTEN = 20
-LOGGING = """
-rootLogger.level = info
-rootLogger.appenderRef.stderr.ref = console
-logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = info
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %p %c: %m%n%ex
-"""
 WAYS = ["file", pytest.param("environment", marks=pytest.mark.long)]
 
 
@@ -165,25 +152,12 @@ def run(cluster: SecuredCluster, master: str, plan: pathlib.Path, environment: d
         admin.create_topics([NewTopic(TARGET, num_partitions=2, replication_factor=1)])
     directory = plan.parent / "shown"
     directory.mkdir()
-    logging = plan.parent / "log4j2.properties"
-    logging.write_text(LOGGING)
-    environment = environment | {"JAVA_TOOL_OPTIONS": f"-Dlog4j2.configurationFile={logging}"}
-    command = [sys.executable, "-m", "tests.spark.secured_job", master, str(plan), str(directory)]
-    output, errors = plan.parent / "output", plan.parent / "errors"  # pipes would be held open by what it leaves behind
-    with output.open("w") as out, errors.open("w") as err:
-        code = subprocess.run(command, stdout=out, stderr=err, env=environment, timeout=240).returncode
-    assert code == 0, errors.read_text()[-3000:]
-    told = json.loads(output.read_text().splitlines()[-1])
-    executors = SPARK_HOME / "work" / told["application"]
-    of_executors = [each.read_text(errors="replace") for each in executors.rglob("std*")]
-    assert len(of_executors) == (2 if "cluster" in master else 0)
-    shutil.rmtree(executors, ignore_errors=True)
-    return Shown(
-        directory,
-        "\n".join([output.read_text(), errors.read_text(), *of_executors]),
-        told["read"],
-        values(cluster, TARGET),
-    )
+    command = ("tests.spark.secured_job", master, str(plan), str(directory))
+    with python_of_workers(plan.parent) as python:
+        if master.startswith("local["):
+            environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+        told, logs = run_job(plan.parent, *command, environment=environment, executors=int("cluster" in master))
+    return Shown(directory, logs, told["read"], values(cluster, TARGET))
 
 
 def values(cluster: SecuredCluster, topic: str) -> list[str]:

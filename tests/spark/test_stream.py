@@ -13,7 +13,10 @@ from tests.rules import proves
 from tests.spark.kit import Collected, Kit, finish, run_available, start, values, wait_until
 
 
-def test_available_now_and_a_restart_read_each_record_once(kit: Kit, tmp_path: pathlib.Path) -> None:
+@proves("SPO.21", "SPK.5")
+def test_available_now_and_a_restart_read_each_record_once_by_what_the_checkpoint_holds(
+    kit: Kit, tmp_path: pathlib.Path
+) -> None:
     topic = kit.topic(partitions=2)
     kit.send(topic, ["a", "b"], partition=0)
     kit.send(topic, ["c"], partition=1)
@@ -21,22 +24,14 @@ def test_available_now_and_a_restart_read_each_record_once(kit: Kit, tmp_path: p
     frame = kit.read_stream(subscribe=topic, startingOffsets="earliest")
     run_available(frame, collected, tmp_path)
     assert collected.values == ["a", "b", "c"]
+    written = json.loads((tmp_path / "offsets" / "0").read_text().splitlines()[-1])
+    assert written["__from"] == {topic: {"0": 0, "1": 0}}
+    assert written[topic] == {"0": 2, "1": 1}
+    assert written["__topic_ids"] == {topic: kit.admin.describe_topics([topic])[0].id}
     kit.send(topic, ["d", "e"], partition=1)
     run_available(frame, collected, tmp_path)
     run_available(frame, collected, tmp_path)
     assert collected.values == ["a", "b", "c", "d", "e"]
-
-
-@proves("SPO.21", "SPK.5")
-def test_the_checkpoint_holds_offsets_topic_ids_and_the_beginning(kit: Kit, tmp_path: pathlib.Path) -> None:
-    topic = kit.topic()
-    kit.send(topic, ["a", "b"])
-    collected = Collected()
-    run_available(kit.read_stream(subscribe=topic, startingOffsets="earliest"), collected, tmp_path)
-    written = json.loads((tmp_path / "offsets" / "0").read_text().splitlines()[-1])
-    assert written["__from"] == {topic: {"0": 0}}
-    assert written[topic] == {"0": 2}
-    assert written["__topic_ids"] == {topic: kit.admin.describe_topics([topic])[0].id}
 
 
 @proves("SPF.13")
@@ -63,17 +58,6 @@ def test_a_first_batch_from_latest_loses_nothing_when_it_is_replayed(kit: Kit, t
     assert collected.values == [f"{number:05}" for number in range(first, sent)]
 
 
-def test_a_running_query_sees_new_records(kit: Kit, tmp_path: pathlib.Path) -> None:
-    topic = kit.topic()
-    collected = Collected()
-    query = start(kit.read_stream(subscribe=topic, startingOffsets="earliest"), collected, tmp_path)
-    for value in ("a", "b", "c"):
-        kit.send(topic, [value])
-        wait_until(lambda value=value: value in collected.values)  # type: ignore[misc]
-    query.stop()
-    assert collected.values == ["a", "b", "c"]
-
-
 @proves("SPF.24")
 def test_progress_reports_offsets_and_rows(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
@@ -86,20 +70,6 @@ def test_progress_reports_offsets_and_rows(kit: Kit, tmp_path: pathlib.Path) -> 
     first = next(each for each in query.recentProgress if each["batchId"] == 0)
     assert first["numInputRows"] == 2
     assert json.loads(first["sources"][0]["latestOffset"])[topic] == {"0": 3}
-
-
-@proves("SPO.6")
-def test_the_limit_per_trigger_is_shared_in_proportion_to_backlog(kit: Kit, tmp_path: pathlib.Path) -> None:
-    topic = kit.topic(partitions=3)
-    for partition, count in enumerate((60, 30, 1)):
-        kit.send(topic, [f"{partition}-{n:02}" for n in range(count)], partition=partition)
-    collected = Collected()
-    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=30)
-    run_available(frame, collected, tmp_path)
-    assert collected.counts()[0] == {0: 19, 1: 9, 2: 1}
-    assert all(sum(count.values()) <= 32 for count in collected.counts())
-    assert len(collected.counts()) == 4
-    assert collected.values == sorted(f"{p}-{n:02}" for p, count in enumerate((60, 30, 1)) for n in range(count))
 
 
 @proves("SPG.1")
@@ -126,35 +96,6 @@ def test_a_stream_cut_into_tasks_reads_each_offset_once(kit: Kit, tmp_path: path
     frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", minPartitions=5, maxRecordsPerPartition=30)
     run_available(frame, collected, tmp_path)
     assert collected.values == [f"{n:03}" for n in range(200)]
-
-
-@proves("SPO.19")
-@pytest.mark.long
-def test_a_new_topic_of_a_pattern_is_read_from_its_start(kit: Kit, tmp_path: pathlib.Path) -> None:
-    prefix = kit.topic()
-    kit.send(kit.topic(name=f"{prefix}.one"), ["a"])
-    collected = Collected()
-    frame = kit.read_stream(subscribePattern=f"{prefix}\\..*")
-    run_available(frame, collected, tmp_path)
-    assert collected.values == []
-    kit.send(kit.topic(name=f"{prefix}.two"), ["b", "c"])
-    kit.send(f"{prefix}.one", ["d"])
-    run_available(frame, collected, tmp_path)
-    assert collected.values == ["b", "c", "d"]
-
-
-@proves("SPO.19")
-@pytest.mark.long
-def test_new_partitions_are_read_from_their_start(kit: Kit, tmp_path: pathlib.Path) -> None:
-    topic = kit.topic()
-    collected = Collected()
-    frame = kit.read_stream(subscribe=topic)
-    run_available(frame, collected, tmp_path)
-    kit.admin.alter_topic(topic, num_partitions=2)
-    wait_until(lambda: len(kit.admin.describe_topics([topic])[0].partitions) == 2)
-    kit.send(topic, ["a"], partition=1)
-    run_available(frame, collected, tmp_path)
-    assert collected.values == ["a"]
 
 
 @proves("SPO.19")
@@ -196,22 +137,6 @@ def test_a_topic_created_again_while_it_runs_is_loss_or_read_from_its_start(kit:
     going_on.stop()
 
 
-@proves("SPL.1")
-@pytest.mark.long
-def test_a_topic_created_again_fails_the_query(kit: Kit, tmp_path: pathlib.Path) -> None:
-    topic = kit.topic()
-    kit.send(topic, ["a", "b"])
-    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest")
-    run_available(frame, Collected(), tmp_path)
-    kit.delete(topic)
-    kit.topic(name=topic)
-    kit.send(topic, ["x", "y", "z"])
-    with pytest.raises(
-        StreamingQueryException, match=f"topic '{topic}' was deleted and created again.* set failOnDataLoss"
-    ):
-        run_available(frame, Collected(), tmp_path)
-
-
 @proves("SPO.10")
 def test_without_fail_on_data_loss_the_new_topic_is_read_from_its_start(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
@@ -225,24 +150,6 @@ def test_without_fail_on_data_loss_the_new_topic_is_read_from_its_start(kit: Kit
     run_available(frame, collected, tmp_path)
     run_available(frame, collected, tmp_path)
     assert collected.values == ["a", "b", "x", "y", "z"]
-
-
-@pytest.mark.long
-@proves("SPL.1")
-def test_a_topic_that_is_gone_fails_the_query_or_is_waited_for(kit: Kit, tmp_path: pathlib.Path) -> None:
-    prefix = kit.topic()
-    gone, stays = kit.topic(name=f"{prefix}.gone"), kit.topic(name=f"{prefix}.stays")
-    kit.send(gone, ["a"])
-    kit.send(stays, ["b"])
-    collected = Collected()
-    options = {"subscribePattern": f"{prefix}\\..*", "startingOffsets": "earliest"}
-    run_available(kit.read_stream(**options), collected, tmp_path)
-    kit.delete(gone)
-    kit.send(stays, ["c"])
-    with pytest.raises(StreamingQueryException, match=f"partition {gone}-0, read to offset 1, is not there any more"):
-        run_available(kit.read_stream(**options), collected, tmp_path)
-    run_available(kit.read_stream(**options, failOnDataLoss="false"), collected, tmp_path)
-    assert collected.values == ["a", "b", "c"]
 
 
 @pytest.mark.long
@@ -266,24 +173,6 @@ def test_offsets_name_the_topics_that_there_are_and_not_all_that_ever_were(kit: 
     kit.send(days[0], ["again"])
     run_available(kit.read_stream(**options), collected, tmp_path)
     assert collected.values == sorted([*days, "more", "again"])
-
-
-@pytest.mark.long
-def test_a_stream_is_written_to_a_topic_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
-    source, sink = kit.topic(), kit.topic(partitions=2)
-    frame = kit.read_stream(subscribe=source, startingOffsets="earliest").selectExpr(
-        "key", "upper(string(value)) as value"
-    )
-
-    def run() -> None:
-        writer = frame.writeStream.format("minilog").option("bootstrap.servers", kit.servers).option("topic", sink)
-        finish(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start())
-
-    kit.send(source, ["a", "b"])
-    run()
-    kit.send(source, ["c"])
-    run()
-    assert values(kit.read(subscribe=sink)) == ["A", "B", "C"]
 
 
 @proves("SPG.7", "SPS.5")

@@ -218,22 +218,15 @@ def test_a_frame_of_a_table_makes_a_topic_like_any_other(kit: Kit) -> None:
 
 
 @proves("SPF.8")
-@pytest.mark.parametrize("made_by", ["SQL", "DataFrame"])
-def test_a_view_shows_what_was_there_at_its_first_action(kit: Kit, made_by: str) -> None:
+def test_a_view_shows_what_was_there_at_its_first_action(kit: Kit) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b"])
     view = name_of(topic)
-    if made_by == "SQL":
-        kit.spark.sql(f"CREATE TEMPORARY VIEW {view} USING minilog {options(kit, subscribe=topic)}")
-    else:
-        kit.read(subscribe=topic).createTempView(view)
+    kit.spark.sql(f"CREATE TEMPORARY VIEW {view} USING minilog {options(kit, subscribe=topic)}")
     assert count(kit, view) == 2
     kit.send(topic, ["c"])
     assert count(kit, view) == 2
-    if made_by == "SQL":
-        kit.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING minilog {options(kit, subscribe=topic)}")
-    else:
-        kit.read(subscribe=topic).createOrReplaceTempView(view)
+    kit.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING minilog {options(kit, subscribe=topic)}")
     assert count(kit, view) == 3
 
 

@@ -52,14 +52,17 @@ def offsets(kit: Kit, group: str) -> dict[str, int]:
 
 
 class TestBlocks:
-    @proves("SPS.25")
-    def test_two_writes_to_one_topic_are_one_transaction(self, kit: Kit) -> None:
+    @proves("SPS.25", "SPS.27")
+    def test_two_writes_to_one_topic_are_one_transaction_and_one_behind_the_block_is_refused(self, kit: Kit) -> None:
         topic = kit.topic(partitions=2)
         with block(kit, topic) as tx:
             for _ in range(2):
                 write(rows(kit), topic, tx.options)
                 assert values(kit.read(subscribe=topic)) == []
         assert values(kit.read(subscribe=topic)) == sorted([*"0123"] * 2)
+        with pytest.raises(PySparkException, match=r"no block of pyspark_minilog\.transaction is open there"):
+            write(rows(kit), topic, tx.options)
+        assert not pathlib.Path(tx.options["transaction"]).exists()
 
     @proves("SPS.26")
     def test_other_rows_under_a_committed_number_are_refused(self, kit: Kit) -> None:
@@ -107,15 +110,6 @@ class TestBlocks:
             tx.commit_offsets(topic, {TopicPartition(topic, 0): 7})
         assert offsets(kit, topic) == {topic: 7}
 
-    @proves("SPS.27")
-    def test_a_write_behind_the_block_is_refused(self, kit: Kit) -> None:
-        topic = kit.topic()
-        with block(kit, topic) as tx:
-            options = tx.options
-        with pytest.raises(PySparkException, match=r"no block of pyspark_minilog\.transaction is open there"):
-            write(rows(kit), topic, options)
-        assert not pathlib.Path(options["transaction"]).exists()
-
 
 class Copy:
     """A query that copies a topic into two topics, two records a batch, and stores its offsets."""
@@ -148,15 +142,18 @@ class Copy:
 
 
 class TestQueries:
-    @proves("SPS.25")
-    def test_all_writes_of_a_batch_and_its_offsets_are_committed_together(
+    @proves("SPS.25", "SPS.26")
+    def test_all_writes_of_a_batch_and_its_offsets_are_committed_together_and_a_replay_writes_nothing(
         self, kit: Kit, tmp_path: pathlib.Path
     ) -> None:
         copy = Copy(kit, tmp_path)
-        copy.run()
-        assert copy.copies() == [VALUES, VALUES]
-        assert copy.stored_before == {0: {}, 1: {copy.source: 2}}
-        assert offsets(kit, copy.group) == {copy.source: 4}
+        for replays in ([], [1]):
+            copy.run()
+            assert copy.replays == replays
+            assert copy.copies() == [VALUES, VALUES]
+            assert copy.stored_before[0] == {}
+            assert offsets(kit, copy.group) == {copy.source: 4}
+            forget_from(tmp_path, "commits", 1)
         described = kit.admin.describe_transaction(copy.first)
         assert (described.listing.last_committed_generation, described.listing.state) == (1, "idle")
 
@@ -174,16 +171,6 @@ class TestQueries:
         copy.run()
         assert copy.copies() == [VALUES, VALUES]
         assert copy.replays == []
-
-    @proves("SPS.26")
-    def test_a_replay_of_a_committed_batch_writes_nothing(self, kit: Kit, tmp_path: pathlib.Path) -> None:
-        copy = Copy(kit, tmp_path)
-        copy.run()
-        forget_from(tmp_path, "commits", 1)
-        copy.run()
-        assert copy.replays == [1]
-        assert copy.copies() == [VALUES, VALUES]
-        assert offsets(kit, copy.group) == {copy.source: 4}
 
     @pytest.mark.long
     @proves("SPS.25")

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 import pyspark_minilog
 from minilog import Consumer, NewTopic, schema_from_ddl
-from minilog.typed.schema.evolution import add_column, drop_column, loosen_column, rename_column, widen_column
+from minilog.typed.schema.evolution import add_column, drop_column, rename_column, widen_column
 from minilog.typed.schema.fields import Field, Primitive
 from pyspark_minilog import DefaultSource
 from pyspark_minilog.login import clients
@@ -156,22 +156,26 @@ def test_a_where_chooses_the_rows_that_spark_chooses(kit: Kit, loaded: str) -> N
 
 
 class TestSeveralTopics:
-    def test_of_the_same_columns_are_one(self, kit: Kit) -> None:
-        one = typed_topic(kit, SMALL)
-        other = typed_topic(kit, schema_from_ddl("delay int, carrier string NOT NULL"))
-        send_rows(kit, one, small(1, 2))
-        send_rows(kit, other, small(3))
-        frame = kit.read(subscribe=f"{one},{other}", metadata="true", where="delay > 1")
-        assert {(row._topic, row.carrier, row.delay) for row in frame.collect()} == {(one, "c2", 2), (other, "c3", 3)}
-
     @proves("SPT.8")
-    def test_of_others_are_refused_but_for_the_columns_that_they_share(self, kit: Kit) -> None:
+    def test_of_the_same_columns_are_one_and_others_are_refused_but_for_the_columns_that_they_share(
+        self, kit: Kit
+    ) -> None:
         one = typed_topic(kit, SMALL)
-        other = typed_topic(kit, schema_from_ddl("carrier string NOT NULL, delay long"))
+        alike, other = (
+            typed_topic(kit, schema_from_ddl(f"delay {kind}, carrier string NOT NULL")) for kind in ("int", "long")
+        )
+        send_rows(kit, one, small(1, 2))
+        for topic in (alike, other):
+            send_rows(kit, topic, small(3))
+        frame = kit.read(subscribe=f"{one},{alike}", metadata="true", where="delay > 1")
+        assert {(row._topic, row.carrier, row.delay) for row in frame.collect()} == {(one, "c2", 2), (alike, "c3", 3)}
         with pytest.raises(Exception, match=f"topics '{one}' and '{other}' have different columns"):
             kit.read(subscribe=f"{one},{other}")
-        send_rows(kit, other, small(3))
-        assert kit.read(subscribe=f"{one},{other}", columns="carrier").collect()[0].carrier == "c3"
+        assert {row.carrier for row in kit.read(subscribe=f"{one},{other}", columns="carrier").collect()} == {
+            "c1",
+            "c2",
+            "c3",
+        }
 
     @proves("SPT.8")
     def test_with_and_without_a_schema_are_refused(self, kit: Kit) -> None:
@@ -224,7 +228,9 @@ class TestStreams:
         assert again.rows == [("c3", 3, "B5")]
 
     @proves("SPT.9")
-    def test_a_restart_reads_by_the_version_of_its_checkpoint(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+    def test_a_replay_and_a_restart_read_by_the_version_of_the_checkpoint(
+        self, kit: Kit, tmp_path: pathlib.Path
+    ) -> None:
         """A column of the same name and type is another one by now: the query goes on with that which it read."""
         topic = typed_topic(kit, schema_from_ddl("carrier string NOT NULL, delay int, note string"))
         options = {"subscribe": topic, "startingOffsets": "earliest", "columns": "carrier,note"}
@@ -232,11 +238,12 @@ class TestStreams:
         first, second = Rows(), Rows()
         run_available(kit.read_stream(**options), first, tmp_path)
         assert first.rows == [("a", "old")]
+        forget_from(tmp_path, "commits", 0)
         kit.admin.evolve_schema(topic, lambda schema: rename_column(schema, "note", "remark"))
         kit.admin.evolve_schema(topic, lambda schema: add_column(schema, Field("note", Primitive("string"))))
         send_rows(kit, topic, pa.table({"carrier": ["b"], "note": ["new"], "remark": ["still the old one"]}))
         run_available(kit.read_stream(**options), second, tmp_path)
-        assert second.rows == [("b", "still the old one")]
+        assert second.rows == [("a", "old"), ("b", "still the old one")]
         assert kit.read(**options).where("carrier = 'b'").collect()[0].note == "new"
 
     @proves("SPT.9")
@@ -254,18 +261,6 @@ class TestStreams:
         send_rows(kit, topic, small(2))
         run_available(kit.read_stream(**options), second, tmp_path)
         assert second.rows == [("c2", 2)]
-
-    @proves("SPT.9")
-    def test_a_batch_that_is_replayed_reads_the_same(self, kit: Kit, tmp_path: pathlib.Path) -> None:
-        topic = typed_topic(kit, SMALL, partitions=1)
-        send_rows(kit, topic, small(1, 2))
-        options = {"subscribe": topic, "startingOffsets": "earliest", "where": "delay > 1"}
-        first, second = Rows(), Rows()
-        run_available(kit.read_stream(**options), first, tmp_path)
-        forget_from(tmp_path, "commits", 0)
-        kit.admin.evolve_schema(topic, lambda schema: add_column(schema, Field("gate", Primitive("string"))))
-        run_available(kit.read_stream(**options).select("carrier", "delay"), second, tmp_path)
-        assert first.rows == second.rows == [("c2", 2)]
 
     @proves("SPT.10")
     def test_it_fails_where_that_is_asked_for(self, kit: Kit, tmp_path: pathlib.Path) -> None:
@@ -302,11 +297,10 @@ class TestStreams:
         assert again.rows == [(f"c{2**40}", 2**40)]
 
     @proves("SPT.11")
-    @pytest.mark.parametrize("change", [loosen_column, drop_column])
-    def test_null_values_where_there_were_none_end_it(self, kit: Kit, tmp_path: pathlib.Path, change: Any) -> None:
+    def test_null_values_where_there_were_none_end_it(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         topic = typed_topic(kit, schema_from_ddl("carrier string, delay int NOT NULL"), partitions=1)
         frame = kit.read_stream(subscribe=topic, startingOffsets="earliest")
-        kit.admin.evolve_schema(topic, lambda schema: change(schema, "delay"))
+        kit.admin.evolve_schema(topic, lambda schema: drop_column(schema, "delay"))
         send_rows(kit, topic, pa.table({"carrier": ["c"]}))
         with pytest.raises(
             Exception,
@@ -346,13 +340,6 @@ def test_a_consumer_that_is_kept_reads_topics_with_and_without_a_schema(kit: Kit
     for client in list(clients._idle.values()):
         client.close()
     clients._idle.clear()
-
-
-def test_a_view_of_sql_is_one_too(kit: Kit, loaded: str) -> None:
-    options = f"`bootstrap.servers` '{kit.servers}', subscribe '{loaded}', columns 'delay', `where` 'delay > 100'"
-    kit.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW late USING minilog OPTIONS ({options})")
-    (row,) = kit.spark.sql("SELECT count(*) n, min(delay) least FROM late").collect()
-    assert (row.n, row.least) == (len([each for each in range(151, 210) if each % 7]), 101)
 
 
 def received(kit: Kit, **options: str) -> tuple[int, int]:

@@ -386,6 +386,7 @@ class TestExactlyOnce:
                 {"transactionalId": "a", "exactlyOnce": "false"},
                 "'a': it names a transaction, and a write with exactlyOnce=false has none",
             ),
+            ({"minilog.acks": "1"}, "a Spark write always uses acks=all"),
             ({"minilog.transactional.id": "a"}, "the connector sets it itself: a stream has the id of its query"),
         ],
     )
