@@ -147,7 +147,7 @@ def test_a_micro_batch_of_which_no_task_reports_is_aborted_by_its_own_driver_alo
 
 
 @proves("SPS.23")
-def test_who_writes_rows_that_their_topic_no_longer_keeps_is_told(
+def test_a_writer_of_rows_that_their_topic_no_longer_keeps_is_told(
     write: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     write.admin.alter_topic(write.topic, set_configs={"retention.ms": "86400000"})

@@ -79,7 +79,9 @@ class TestStreams:
 
     @pytest.mark.long
     @proves("SPS.9")
-    def test_without_it_a_replayed_batch_writes_again(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+    def test_a_replayed_batch_of_a_stream_without_exactly_once_writes_again(
+        self, kit: Kit, tmp_path: pathlib.Path
+    ) -> None:
         source, sink = kit.topic(), kit.topic()
         kit.send(source, ["a", "b"])
         query = run(kit, source, sink, tmp_path, exactlyOnce=False)
@@ -91,7 +93,7 @@ class TestStreams:
 
     @pytest.mark.long
     @proves("SPF.30")
-    def test_one_that_is_stopped_in_a_batch_holds_nobody_up(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+    def test_a_query_that_is_stopped_in_a_batch_holds_nobody_up(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         """All of its tasks are killed and report nothing: the driver finds the attempt by itself."""
         source, sink = kit.topic(partitions=2), kit.topic(partitions=2)
         write(kit, rows(kit, 100), source)
@@ -127,7 +129,7 @@ class TestBatches:
             assert len(values(kit.read(subscribe=topic))) == count
 
     @proves("SPS.8", "SPS.17")
-    def test_none_ever_is_where_one_task_failed_and_what_was_aborted_holds_no_reader_up(self, kit: Kit) -> None:
+    def test_a_write_with_a_failed_task_shows_no_row_and_holds_no_reader_up(self, kit: Kit) -> None:
         topic = kit.topic(partitions=3)
         with pytest.raises(Exception, match="this row fails on purpose"):
             write(kit, failing_at(rows(kit, 100), "99"), topic)
@@ -195,13 +197,13 @@ class TestBatches:
         assert values(kit.read(subscribe=sink)) == ["a", "b"]
 
     @proves("SPF.32")
-    def test_one_without_rows_leaves_nothing_open(self, kit: Kit) -> None:
+    def test_a_write_without_rows_leaves_nothing_open(self, kit: Kit) -> None:
         topic = kit.topic()
         write(kit, rows(kit, 0), topic, transactionalId=f"{topic}-empty")
         assert kit.admin.describe_transaction(f"{topic}-empty:{topic}").listing.state == "idle"
 
     @proves("SPS.9")
-    def test_it_may_be_turned_off(self, kit: Kit) -> None:
+    def test_a_write_without_exactly_once_writes_its_rows(self, kit: Kit) -> None:
         topic = kit.topic(partitions=2)
         write(kit, rows(kit, 20), topic, exactlyOnce=False)
         assert len(values(kit.read(subscribe=topic))) == 20

@@ -106,7 +106,7 @@ def test_at_most_so_many_records_are_one_task_and_each_is_read_once(kit: Kit) ->
 
 
 @proves("SPK.3")
-def test_nothing_but_what_lies_between_start_and_end_is_fetched(kit: Kit, cluster: Cluster) -> None:
+def test_a_read_fetches_only_what_lies_between_start_and_end(kit: Kit, cluster: Cluster) -> None:
     topic = kit.topic(partitions=2)
     for partition in range(2):
         for _ in range(4):

@@ -259,7 +259,7 @@ def test_a_batch_that_was_committed_without_its_messages_is_not_read_again(scene
 
 
 @proves("SPQ.7")
-def test_what_a_dead_driver_has_settled_and_not_committed_is_taken_over(scene: Scene, begin: Begin) -> None:
+def test_a_driver_takes_over_what_a_dead_one_has_settled_and_not_committed(scene: Scene, begin: Begin) -> None:
     """The messages are settling until the marker of the aborted transaction has come."""
     first = begin()
     scene.send("a", "b")

@@ -210,7 +210,7 @@ def test_a_table_never_holds_a_secret(shown: Shown) -> None:
         ("group", "User:poor is not allowed to describe group 'report'"),
     ],
 )
-def test_who_may_not_is_told_in_one_sentence(shown: Shown, tried: str, told: str) -> None:
+def test_a_job_without_rights_is_refused_in_one_sentence(shown: Shown, tried: str, told: str) -> None:
     said = shown.refusals[tried]
     assert told in "\n".join(said.splitlines()[:2])
     assert "Traceback" not in said
@@ -231,7 +231,7 @@ def test_no_password_is_in_what_driver_executors_and_brokers_log(shown: Shown, s
     assert_hidden(secured.log_text(1))
 
 
-def test_what_is_searched_shows_what_is_no_secret(shown: Shown) -> None:
+def test_the_searched_places_show_what_is_no_secret(shown: Shown) -> None:
     """Else it would be searched in the wrong places."""
     assert "SparkListenerSQLExecutionStart" in shown.text("events")
     assert shown.text("checkpoint").count('"flights"')
@@ -242,7 +242,7 @@ def test_what_is_searched_shows_what_is_no_secret(shown: Shown) -> None:
 
 
 @proves("SPF.22")
-def test_nothing_that_a_client_shows_has_it(secured: SecuredCluster, tmp_path: pathlib.Path) -> None:
+def test_a_client_shows_no_password(secured: SecuredCluster, tmp_path: pathlib.Path) -> None:
     file = client_file(secured, tmp_path, "job", PASSWORD)
     settings = properties_file(file)
     source = {"subscribe": SOURCE, "minilog.config.file": str(file)}

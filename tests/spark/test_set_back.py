@@ -106,7 +106,7 @@ class TestACheckpointThatTheSinkCannotRead:
         assert values(kit.read(subscribe=sink)) == list("abcdefgh")
 
     @pytest.mark.long
-    def test_of_a_block_spark_reads_it(self, kit: Kit, tmp_path: pathlib.Path, checkpoint: str) -> None:
+    def test_a_block_has_its_checkpoint_read_by_spark(self, kit: Kit, tmp_path: pathlib.Path, checkpoint: str) -> None:
         source, query = kit.topic(partitions=2), InBatches(kit, in_block=True)
         query.skips = True
         kit.send(source, ["a", "b", "c", "d"], partition=0)

@@ -138,7 +138,9 @@ def test_a_topic_created_again_while_it_runs_is_loss_or_read_from_its_start(kit:
 
 
 @proves("SPO.10")
-def test_without_fail_on_data_loss_the_new_topic_is_read_from_its_start(kit: Kit, tmp_path: pathlib.Path) -> None:
+def test_a_topic_created_again_is_read_from_its_start_without_fail_on_data_loss(
+    kit: Kit, tmp_path: pathlib.Path
+) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b"])
     frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")

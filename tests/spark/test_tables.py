@@ -53,7 +53,7 @@ def test_a_table_shows_what_is_there_now(kit: Kit) -> None:
 
 
 @proves("SPF.5")
-def test_one_of_a_topic_with_a_schema_has_its_columns(kit: Kit) -> None:
+def test_a_table_of_a_topic_with_a_schema_has_its_columns(kit: Kit) -> None:
     topic = typed_topic(kit)
     send_rows(kit, topic, flights(0, 60), batches=3)
     table = create(kit, topic)
@@ -71,7 +71,7 @@ def test_one_of_a_topic_with_a_schema_has_its_columns(kit: Kit) -> None:
 
 
 @proves("SPF.6")
-def test_one_read_has_options_of_its_own(kit: Kit) -> None:
+def test_a_read_of_a_table_has_options_of_its_own(kit: Kit) -> None:
     topic = kit.topic()
     table = create(kit, topic, startingOffsets="-2000")
     kit.send(topic, ["a", "b", "c"])
@@ -121,7 +121,7 @@ def test_a_table_goes_on_with_the_columns_of_its_creation(kit: Kit) -> None:
 
 
 @proves("SPF.6")
-def test_what_cannot_be_read_is_refused_where_the_table_is_made(kit: Kit) -> None:
+def test_a_table_that_cannot_be_read_is_refused_where_it_is_made(kit: Kit) -> None:
     topic = kit.topic()
     table = name_of(topic)
     for given, told in (
@@ -147,9 +147,7 @@ def test_a_table_with_columns_of_its_own_has_no_options(kit: Kit) -> None:
 
 
 @proves("SPF.31")
-def test_what_a_data_frame_makes_a_table_of_cannot_be_read_and_says_what_to_do(
-    kit: Kit, tmp_path: pathlib.Path
-) -> None:
+def test_a_table_made_by_a_data_frame_cannot_be_read_and_says_what_to_do(kit: Kit, tmp_path: pathlib.Path) -> None:
     """Spark makes the table and has the rows written: of the table the sink hears nothing, so it cannot refuse."""
     topic = kit.topic()
     table = name_of(topic)
@@ -172,7 +170,7 @@ def test_what_a_data_frame_makes_a_table_of_cannot_be_read_and_says_what_to_do(
 
 @pytest.mark.long
 @proves("SPF.7")
-def test_nothing_is_inserted_into_a_table(kit: Kit, tmp_path: pathlib.Path) -> None:
+def test_an_insert_into_a_table_is_refused(kit: Kit, tmp_path: pathlib.Path) -> None:
     """Of an INSERT the sink is told the columns of what is inserted: here they are those of the table that is read, and
     by them the rows would go back to where they come from."""
     schema = schema_from_ddl("carrier string, delay int")

@@ -68,7 +68,7 @@ class TestColumns:
             assert str(found.column(name).to_pylist()) == str(given.column(name).to_pylist()), name
 
     @proves("SPT.2")
-    def test_some_of_them_in_the_order_that_is_asked_for(self, kit: Kit, loaded: str) -> None:
+    def test_columns_come_in_the_order_that_is_asked_for(self, kit: Kit, loaded: str) -> None:
         frame = kit.read(subscribe=loaded, columns="Delay, carrier")
         assert frame.columns == ["delay", "carrier"]
         assert texts(frame) == texts(kit.read(subscribe=loaded).select("delay", "carrier"))
@@ -134,7 +134,7 @@ class TestColumns:
             ({"onSchemaChange": "stop"}, "give ignore or fail"),
         ],
     )
-    def test_what_cannot_be_is_refused_at_load(
+    def test_impossible_options_are_refused_at_load(
         self, kit: Kit, loaded: str, options: dict[str, str], message: str
     ) -> None:
         with pytest.raises(Exception, match=message):
@@ -157,9 +157,7 @@ def test_a_where_chooses_the_rows_that_spark_chooses(kit: Kit, loaded: str) -> N
 
 class TestSeveralTopics:
     @proves("SPT.8")
-    def test_of_the_same_columns_are_one_and_others_are_refused_but_for_the_columns_that_they_share(
-        self, kit: Kit
-    ) -> None:
+    def test_topics_of_the_same_columns_are_one_frame_and_others_share_common_columns_alone(self, kit: Kit) -> None:
         one = typed_topic(kit, SMALL)
         alike, other = (
             typed_topic(kit, schema_from_ddl(f"delay {kind}, carrier string NOT NULL")) for kind in ("int", "long")
@@ -207,7 +205,7 @@ class TestStreams:
         assert offset["__schema_versions"] == {loaded: 1}
 
     @proves("SPT.9")
-    def test_it_goes_on_with_the_columns_that_it_began_with(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+    def test_a_query_goes_on_with_the_columns_that_it_began_with(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         topic = typed_topic(kit, SMALL)
         frame, found = kit.read_stream(subscribe=topic, startingOffsets="earliest"), Rows()
         query = start(frame, found, tmp_path)
@@ -263,7 +261,7 @@ class TestStreams:
         assert second.rows == [("c2", 2)]
 
     @proves("SPT.10")
-    def test_it_fails_where_that_is_asked_for(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+    def test_a_query_fails_on_a_schema_change_where_that_is_asked_for(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         topic = typed_topic(kit, SMALL)
         options = {"subscribe": topic, "startingOffsets": "earliest", "onSchemaChange": "fail"}
         found = Rows()
@@ -281,7 +279,9 @@ class TestStreams:
         assert again.rows == [("c2", None, "B4")]
 
     @proves("SPT.11")
-    def test_what_its_columns_cannot_hold_ends_it_and_a_restart_goes_on(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+    def test_a_value_that_its_columns_cannot_hold_ends_a_query_and_a_restart_goes_on(
+        self, kit: Kit, tmp_path: pathlib.Path
+    ) -> None:
         topic = typed_topic(kit, SMALL, partitions=1)
         options = {"subscribe": topic, "startingOffsets": "earliest"}
         found = Rows()

@@ -50,7 +50,7 @@ class TestRows:
         assert all((row._key, row._timestamp) == (row.carrier.encode(), row.at) for row in found)
 
     @proves("SPY.1")
-    def test_they_are_matched_by_name_and_what_is_not_there_is_null(self, kit: Kit) -> None:
+    def test_columns_are_matched_by_name_and_missing_ones_are_null(self, kit: Kit) -> None:
         topic = typed_topic(kit, SMALL)
         write(kit, sql(kit, "1L AS delay, 'UA' AS carrier"), topic)
         write(kit, sql(kit, "'AA' AS carrier, CAST(NULL AS VOID) AS note, 2.0D AS delay"), topic)
@@ -74,7 +74,7 @@ class TestRows:
         ]
 
     @proves("SPY.2")
-    def test_what_would_be_lost_is_refused_and_one_row_of_many_tasks_keeps_all_of_them_out(self, kit: Kit) -> None:
+    def test_a_lossy_write_is_refused_and_one_row_of_many_tasks_keeps_all_of_them_out(self, kit: Kit) -> None:
         topic = typed_topic(kit, SMALL)
         message = "column 'delay' is int, and the rows have string: cast it yourself"
         assert message in refused(kit, sql(kit, "'UA' carrier, '1' delay"), topic)

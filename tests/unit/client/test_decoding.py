@@ -117,7 +117,7 @@ def test_a_seek_drops_what_was_put_back() -> None:
     assert offsets(polled(cluster, 1))[:1] == [10]
 
 
-def test_what_was_put_back_is_still_held_and_earns_no_credit() -> None:
+def test_a_run_that_was_put_back_is_still_held_and_earns_no_credit() -> None:
     cluster = of_bombs()
     [run] = cluster.core.take(1 << 30)
     held = run.session.given_back_bytes
@@ -143,7 +143,7 @@ def test_want_of_memory_moves_nothing_and_blames_nothing(monkeypatch: pytest.Mon
     assert offsets(polled(cluster, 1)) == list(range(ROWS))
 
 
-def test_what_stands_before_a_damaged_batch_is_handed_out() -> None:
+def test_records_before_a_damaged_batch_are_handed_out() -> None:
     brokers = Brokers()
     fill(brokers, 3, 3)
     cluster = reading(brokers)

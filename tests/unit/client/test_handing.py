@@ -35,7 +35,7 @@ def credit(cluster: Consuming) -> list[int]:
 ALL = [(partition, offset) for partition in (0, 1) for offset in range(5)]
 
 
-def test_what_was_taken_and_given_back_comes_again_without_being_asked_for() -> None:
+def test_records_taken_and_given_back_come_again_without_a_request() -> None:
     cluster = reading(3, 2)
     before, asked = credit(cluster), len(cluster.requests)
     cluster.core.take(1 << 30)
@@ -94,7 +94,7 @@ def test_a_partition_that_began_anew_meanwhile_is_read_from_where_the_program_is
     assert sorted(cluster.read()) == ALL
 
 
-def test_who_has_gone_elsewhere_is_not_fetched_back() -> None:
+def test_a_consumer_that_has_gone_elsewhere_is_not_fetched_back() -> None:
     cluster = reading(3, 2)
     cluster.core.take(1 << 30)
     cluster.core.assign({P1: 4})
@@ -156,7 +156,7 @@ def test_the_number_of_a_poll_that_returned_stands_when_the_next_is_interrupted_
     asyncio.run(run())
 
 
-def test_what_a_poll_takes_after_it_was_given_up_comes_with_the_next() -> None:
+def test_records_taken_by_a_poll_after_it_was_given_up_come_with_the_next() -> None:
     async def run() -> None:
         polling = Polling()
         given_up = polling.shell.polls.begin()

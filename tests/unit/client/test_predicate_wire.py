@@ -77,7 +77,7 @@ def test_as_deep_as_a_condition_may_be_it_is_read_in_a_request() -> None:
     assert read(position.selection.where) == deep
 
 
-def test_whatever_a_where_may_be_a_replica_can_be_told() -> None:
+def test_a_replica_can_be_told_each_where() -> None:
     for levels in range(0, 110, 3):
         for around in ("not {}", "not ({})", "({}) and flag", "({}) or flag"):
             words = "delay not between 1 and 2"
@@ -91,7 +91,7 @@ def test_whatever_a_where_may_be_a_replica_can_be_told() -> None:
 
 
 @pytest.mark.parametrize("levels", [MAX_LEVELS, 200, 10_000])
-def test_what_is_too_deep_is_refused_on_both_sides(levels: int) -> None:
+def test_a_condition_that_is_too_deep_is_refused_on_both_sides(levels: int) -> None:
     with pytest.raises(InvalidArgument, match="levels"):
         predicate_to_wire(nested(IsNull(1), levels))
     told = top = TELLS()
@@ -109,7 +109,7 @@ def test_what_is_too_deep_is_refused_on_both_sides(levels: int) -> None:
         Scanner(asked, SCHEMAS)
 
 
-def test_what_is_too_long_is_refused_on_both_sides() -> None:
+def test_a_condition_that_is_too_long_is_refused_on_both_sides() -> None:
     carrier = SCHEMA.column("carrier").id
     for long in (StartsWith(carrier, "x" * MAX_CONDITION_BYTES), Or((IsNull(carrier),) * 500_000)):
         with pytest.raises(InvalidArgument, match="the most is"):
@@ -158,7 +158,7 @@ def compared(name: str, **value: Any) -> typed_pb2.Predicate:
         compared("tags", content=b"x"),
     ],
 )
-def test_what_no_condition_can_be_is_refused(told: typed_pb2.Predicate) -> None:
+def test_a_message_that_is_no_condition_is_refused(told: typed_pb2.Predicate) -> None:
     with pytest.raises(CorruptMessage) as raised:
         read(told)
     assert 20 < len(str(raised.value)) < 500

@@ -58,7 +58,7 @@ def written_again(cluster: Producing) -> list[bytes | None]:
     return [value for rows in read_records(run, ANOTHER, 0) for value in rows.column("value").to_pylist()]
 
 
-def test_what_is_sent_to_a_topic_created_again_goes_to_the_new_one_as_with_kafka() -> None:
+def test_a_record_for_a_topic_created_again_goes_to_the_new_one_as_with_kafka() -> None:
     """Once: the first `send` after a topic was deleted and made anew failed."""
     cluster = proven()
     cluster.brokers.create_again(ANOTHER)
@@ -72,7 +72,7 @@ def test_what_is_sent_to_a_topic_created_again_goes_to_the_new_one_as_with_kafka
     assert cluster.accumulator.used_bytes() == 0
 
 
-def test_what_has_no_partition_in_a_topic_created_again_is_refused() -> None:
+def test_a_record_without_a_partition_in_a_topic_created_again_is_refused() -> None:
     cluster = Producing(Brokers(partitions=2))
     cluster.run()
     future: Future[RecordMetadata] = Future()
@@ -115,7 +115,7 @@ def test_rows_of_a_schema_are_not_taken_to_a_topic_created_again() -> None:
         future.result(timeout=0)
 
 
-def test_what_waits_for_a_topic_that_is_deleted_is_refused_at_once() -> None:
+def test_a_record_that_waits_for_a_deleted_topic_is_refused_at_once() -> None:
     cluster = Producing(Brokers())
     cluster.brokers.script.extend([common_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID] * 50)
     sent, lingering = cluster.send(b"a"), cluster.append(b"b")
@@ -128,7 +128,7 @@ def test_what_waits_for_a_topic_that_is_deleted_is_refused_at_once() -> None:
     assert cluster.accumulator.used_bytes() == 0
 
 
-def test_what_was_out_when_a_topic_went_is_refused_with_its_answer() -> None:
+def test_a_batch_that_was_out_when_a_topic_went_is_refused_with_its_answer() -> None:
     cluster = proven()
     cluster.hold = True
     future = cluster.send(b"a")
@@ -142,7 +142,7 @@ def test_what_was_out_when_a_topic_went_is_refused_with_its_answer() -> None:
         future.result(timeout=0)
 
 
-def test_what_is_added_after_a_topic_went_is_refused_too() -> None:
+def test_a_record_added_after_a_topic_went_is_refused() -> None:
     """Who waited for room in the buffer has looked the topic up before."""
     cluster = proven()
     before = cluster.cache.topics[TOPIC]
@@ -170,7 +170,7 @@ def test_a_topic_that_was_not_seen_for_a_while_has_the_sequences_that_it_had() -
     assert len(set(producer_ids(cluster.brokers))) == 1
 
 
-def test_what_fails_while_a_topic_is_not_seen_is_followed_under_another_producer_id() -> None:
+def test_a_failure_while_a_topic_is_not_seen_is_followed_by_another_producer_id() -> None:
     cluster = proven()
     cluster.brokers.script.extend([common_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID] * 2)
     failed = cluster.send(b"failed")
@@ -201,7 +201,7 @@ def test_topics_that_come_and_go_are_not_remembered_for_ever(monkeypatch: pytest
     assert values(cluster.brokers) == [b"first", b"new"]
 
 
-def test_what_may_have_been_written_before_a_topic_went_is_unknown() -> None:
+def test_a_batch_perhaps_written_before_a_topic_went_has_an_unknown_outcome() -> None:
     cluster = Producing(Brokers())
     cluster.run()
     cluster.mute = True
@@ -214,7 +214,7 @@ def test_what_may_have_been_written_before_a_topic_went_is_unknown() -> None:
         future.result(timeout=0)
 
 
-def test_what_is_out_when_a_topic_goes_is_told_as_it_is_answered() -> None:
+def test_a_batch_that_is_out_when_a_topic_goes_is_told_as_it_is_answered() -> None:
     cluster = Producing(Brokers())
     cluster.run()
     cluster.hold = True

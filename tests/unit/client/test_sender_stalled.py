@@ -38,7 +38,7 @@ def times_metadata_is_asked_for(cluster: Producing, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_what_a_superseded_leader_does_not_answer_goes_to_the_new_one_once_and_in_order(written: bool) -> None:
+def test_batches_that_a_superseded_leader_does_not_answer_go_to_the_new_one_once_and_in_order(written: bool) -> None:
     cluster = proven()
     cluster.hold, cluster.mute = not written, written
     futures = [cluster.send(b"%d" % number) for number in range(4)]
@@ -89,7 +89,7 @@ def test_metadata_is_not_asked_for_in_a_spin_while_a_leader_owes_answers(monkeyp
     assert asked <= 30
 
 
-def test_what_was_given_up_under_acks_0_is_owed_until_it_has_left() -> None:
+def test_a_batch_given_up_under_acks_0_is_owed_until_it_has_left() -> None:
     """Nobody answers it: the connection took it at last, and that is all there is to know."""
     cluster = proven(acks=0)
     cluster.clogged = True

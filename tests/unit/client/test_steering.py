@@ -65,7 +65,7 @@ def test_a_partition_goes_on_where_it_was_when_it_is_resumed() -> None:
     assert len(cluster.read()) == 5
 
 
-def test_what_a_paused_partition_had_buffered_gives_its_credit_back() -> None:
+def test_the_buffer_of_a_paused_partition_gives_its_credit_back() -> None:
     cluster = two_partitions(3)
     cluster.push()
     sessions = [cluster.core._sessions.get(broker) for broker in {broker for broker, _ in cluster.requests}]
@@ -75,7 +75,7 @@ def test_what_a_paused_partition_had_buffered_gives_its_credit_back() -> None:
     )
 
 
-def test_what_is_on_its_way_when_a_partition_is_paused_is_dropped() -> None:
+def test_a_run_on_its_way_when_a_partition_is_paused_is_dropped() -> None:
     cluster = two_partitions(3)
     cluster.core.steering.pause([P0])
     cluster.push()  # the broker has not heard of it yet
@@ -122,7 +122,7 @@ def test_a_poll_that_gathers_bytes_does_not_wait_for_paused_partitions() -> None
     assert cluster.core.is_complete()
 
 
-def test_what_is_assigned_anew_is_not_paused() -> None:
+def test_a_partition_that_is_assigned_anew_is_not_paused() -> None:
     cluster = two_partitions(3)
     cluster.core.steering.pause(None)
     cluster.core.assign({P0: 0})
@@ -193,7 +193,7 @@ def test_the_position_is_behind_the_record_that_the_program_got_last() -> None:
     assert committed == {here.partition: 1, other.partition: 0}
 
 
-def test_nothing_is_finished_while_records_wait() -> None:
+def test_a_partition_is_not_finished_while_records_wait() -> None:
     cluster = Consuming(Brokers())
     fill(cluster.brokers, 2)
     cluster.core.assign([TopicPartition(TOPIC, 0, 0, 2)])
@@ -240,7 +240,7 @@ def test_a_pause_keeps_the_records_that_the_program_did_not_get_for_later() -> N
     assert cluster.read() == [(got.partition, 1), (got.partition, 2)]
 
 
-def test_what_waits_is_read_anew_by_another_kind_of_poll() -> None:
+def test_records_that_wait_are_read_anew_by_another_kind_of_poll() -> None:
     cluster = two_partitions(3)
     cluster.push()
     iterated(cluster)

@@ -137,7 +137,7 @@ def same_place(stored: BatchHeader, cut: BatchHeader) -> None:
 @pytest.mark.dear("it tries many drawn batches")
 @settings(max_examples=250)
 @given(columns(types()), st.integers(0, 2**32), st.integers(0, 5), st.sampled_from(CODECS), st.booleans())
-def test_what_is_read_is_what_was_written(
+def test_a_typed_batch_gives_back_its_rows_in_each_version(
     fields: tuple[Field, ...], seed: int, changes: int, codec: str, transactional: bool
 ) -> None:
     chance = random.Random(seed)

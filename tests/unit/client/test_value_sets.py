@@ -143,7 +143,7 @@ def told(name: str, **values: Any) -> typed_pb2.Predicate:
         (typed_pb2.Predicate(one_of=typed_pb2.SetCondition(field_id=99, integers=[1])), "field 99"),
     ],
 )
-def test_what_no_set_can_be_is_refused(predicate: typed_pb2.Predicate, words: str) -> None:
+def test_a_message_that_is_no_set_is_refused(predicate: typed_pb2.Predicate, words: str) -> None:
     with pytest.raises(CorruptMessage, match=words):
         predicate_from_wire(predicate, BY_ID.get)
 

@@ -73,7 +73,7 @@ VALUES: dict[str, list[Any]] = {
         ("tiny < 1000", (1, -3, 4), TRUE | UNKNOWN),
     ],
 )
-def test_what_statistics_cannot_match_is_known(words: str, bounds: tuple[int, Any, Any], possible: int) -> None:
+def test_statistics_tell_which_truths_are_possible(words: str, bounds: tuple[int, Any, Any], possible: int) -> None:
     predicate = parse_where(words, SCHEMA)
     assert outcomes(predicate, lambda _: ColumnStatistics(5, *bounds)) == possible
 
@@ -151,7 +151,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=lambda words: words[:30])
-def test_what_is_no_where_is_refused_with_a_sentence(words: str) -> None:
+def test_a_text_that_is_no_where_is_refused_with_a_sentence(words: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
         parse_where(words, SCHEMA)
     assert REFUSED[words] in str(raised.value)

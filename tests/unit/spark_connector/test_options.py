@@ -55,7 +55,7 @@ def test_keys_are_understood_in_any_case() -> None:
 
 
 @proves("SPF.2")
-def test_what_spark_adds_itself_is_ignored() -> None:
+def test_options_that_spark_adds_itself_are_ignored() -> None:
     parse_stream_options({**BASE, "checkpointlocation": "y", "queryname": "z"})
 
 
@@ -72,7 +72,7 @@ def test_where_spark_says_nothing_it_is_a_table_of_the_catalog(given: dict[str, 
 
 @proves("SPF.4")
 @pytest.mark.parametrize("key", ["path", "paths"])
-def test_what_load_save_and_start_are_given_is_no_topic(key: str) -> None:
+def test_an_argument_of_load_save_and_start_is_no_topic(key: str) -> None:
     with pytest.raises(
         InvalidOption, match=rf"'{key}' is 't': a topic is not a path. Name the topic with option\('subscribe'"
     ):
@@ -209,7 +209,7 @@ REFUSED_BY_SOURCE = [
 
 @proves("SPO.15", "SPO.16", "SPO.17")
 @pytest.mark.parametrize(("given", "message"), REFUSED_BY_SOURCE, ids=[str(each[0]) for each in REFUSED_BY_SOURCE])
-def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) -> None:
+def test_impossible_options_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidOption) as refusal:
         parse_source_options({"bootstrap.servers": "localhost:9092", **given})
     assert message in str(refusal.value)
@@ -359,7 +359,7 @@ def test_an_empty_sink_topic_is_refused() -> None:
 class TestExactlyOnce:
     SINK: ClassVar = {"bootstrap.servers": "h:1", "topic": "t"}
 
-    def test_it_is_the_default_under_a_random_id(self) -> None:
+    def test_exactly_once_is_the_default_under_a_random_id(self) -> None:
         options = parse_sink_options(self.SINK)
         assert (options.exactly_once, options.transactional_id, options.transaction_version) == (True, None, 0)
 
@@ -367,7 +367,7 @@ class TestExactlyOnce:
         options = parse_sink_options({**self.SINK, "transactionalid": " daily ", "transactionversion": "12"})
         assert (options.transactional_id, options.transaction_version) == ("daily", 12)
 
-    def test_it_may_be_turned_off(self) -> None:
+    def test_exactly_once_may_be_turned_off(self) -> None:
         assert not parse_stream_sink_options({**self.SINK, "exactlyOnce": "false"}).exactly_once
 
     def test_its_time_out_is_a_client_setting(self) -> None:
@@ -390,7 +390,7 @@ class TestExactlyOnce:
             ({"minilog.transactional.id": "a"}, "the connector sets it itself: a stream has the id of its query"),
         ],
     )
-    def test_what_cannot_be_meant_is_refused(self, given: dict[str, str], message: str) -> None:
+    def test_impossible_options_are_refused(self, given: dict[str, str], message: str) -> None:
         with pytest.raises(InvalidOption, match=message):
             parse_sink_options({**self.SINK, **given})
 
