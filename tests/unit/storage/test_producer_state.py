@@ -83,6 +83,12 @@ def test_what_is_in_the_log_is_never_refused() -> None:
     assert len(state) == 1
 
 
+def test_a_batch_that_is_known_from_another_copy_counts_once() -> None:
+    state = state_after([0, 1])
+    state.apply(header(1, producer=(PRODUCER, 0, 1)))
+    assert state == state_after([0, 1])
+
+
 def test_silent_producers_expire_and_the_most_silent_goes_when_there_are_too_many() -> None:
     state = ProducerState(max_producers=2)
     for producer in (1, 2):
@@ -90,6 +96,7 @@ def test_silent_producers_expire_and_the_most_silent_goes_when_there_are_too_man
     state.apply(header(3, producer=(1, 0, 1), timestamp_us=50))
     state.apply(header(4, producer=(3, 0, 0), timestamp_us=300))
     assert state.entry(2) is None
+    assert state.expire(60) == 0, "the newest time counts, and not that of the last batch"
     assert state.expire(101) == 1
     assert [state.entry(producer) is not None for producer in (1, 3)] == [False, True]
 
