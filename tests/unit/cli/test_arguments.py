@@ -53,6 +53,7 @@ USAGE = (
     ("up --set flush.policy=never", "flush.policy=never (-c) is not valid: expected fsync or os"),
     ("broker --id 1 --listen here --data-dir d --voters 1@h:1", "is not HOST:PORT"),
     ("broker --id 1 --listen h:1 --data-dir d --voters h:1", "is not ID@HOST:PORT"),
+    ("broker --id 1 --listen h:1 --data-dir d --voters 0@h:1", "with an id of at least 1"),
     (f"{EVERYWHERE} --host-label ''", "name the host, or leave it out"),
     ("broker --id 1 --data-dir d --voters 1@h:1", "listens nowhere: give --listen HOST:PORT"),
     (

@@ -71,6 +71,11 @@ def test_json_of_lists_and_structs_with_times_in_them() -> None:
     ]
 
 
+def test_json_of_a_map_holds_all_integers_of_its_type() -> None:
+    schema = schema_from_ddl("tags map<string, byte>")
+    assert from_json('{"tags":{"a":-128,"b":127}}', schema) == [{"tags": [("a", -128), ("b", 127)]}]
+
+
 def test_a_struct_that_is_null_needs_no_fields() -> None:
     schema = schema_from_ddl("inner struct<a: int NOT NULL, at: timestamp NOT NULL>")
     line = '{"inner":{"a":1,"at":"2024-05-01T12:00:00Z"}}\n{"inner":null}\n{}\n'
@@ -128,6 +133,9 @@ def test_a_bad_line_is_told_by_its_number_column_and_reason(line: str, reason: s
         ("inner struct<a: int>", '{"inner":{"z":1}}', "column 'inner' has no field 'z'"),
         ("s string", '{"s":"\\ud800"}', "column 's' is string, and .* does not fit"),
         ("inner struct<a: int NOT NULL>", '{"inner":{}}', "column 'inner.a' may not be null, and row 1"),
+        ("tags map<string, byte>", '{"tags":{"a":128}}', "column 'tags.value' is byte, and 128 does not fit"),
+        ("tags map<string, byte>", '{"tags":{"a":-129}}', "column 'tags.value' is byte, and -129 does not fit"),
+        ("cost decimal(3,1)", '{"cost":"100.0"}', r"column 'cost' is decimal\(3,1\), and '100.0' does not fit"),
         ("n int", '{"n":5,"_deleted":true}', "no key columns"),
         (LATIN, '{"n":1,"s":"Zürich"}\n'.encode("latin-1"), "column 's': the byte 0xFC is no UTF-8: save"),
         (LATIN, '{"ü":1}\n'.encode("latin-1"), "the byte 0xFC is no UTF-8: save"),
