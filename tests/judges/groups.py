@@ -8,7 +8,8 @@ M3    no commit succeeds that begins while another member holds the partition, a
       it has given back or lost. A reader begins nowhere below what was acknowledged as committed before it was given
       the partition
 M4    under `uniform` a member that leaves a calm group moves what it had, and of each other member one at most
-M5    every record that was acknowledged to its writer is handed to some member
+M5    a reader is handed the records of a partition in their order, each once. It leaves out none that was acknowledged
+      to its writer, and every such record is handed to some member
 """
 
 from __future__ import annotations
@@ -48,6 +49,15 @@ def check_read(name: str, partition: Partition, offset: int, floor: int) -> None
     """M3: a record is handed out. `floor`: what was committed before its reader was given the partition."""
     if offset < floor:
         raise Violation("M3", f"{name} reads offset {offset} of {partition}, {floor} was committed before")
+
+
+def check_next(name: str, partition: Partition, last: int, offset: int, between: Collection[int]) -> None:
+    """M5: a record is handed out behind `last`, by the same reader since it was given the partition. `between`: the
+    acknowledged offsets between the two."""
+    if offset <= last:
+        raise Violation("M5", f"{name} reads offset {offset} of {partition} again, behind {last}")
+    if between:
+        raise Violation("M5", f"{name} reads offset {offset} of {partition} behind {last}, and leaves out {between}")
 
 
 def check_moved(before: Mapping[int, str], after: Mapping[int, str], leaver: str) -> None:

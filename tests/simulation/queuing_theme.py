@@ -62,6 +62,14 @@ def queuing(plan: Plan, chance: random.Random) -> Plan:
     )
 
 
+def shrinking(plan: Plan, chance: random.Random) -> Plan:
+    """The same, where operators and retention delete records all the time: most of them while workers hold them."""
+    plan = queuing(plan, chance)
+    kept = {name: weight for name, weight in plan.faults.items() if name in ("kill", "elect", "depose", "slow_disk")}
+    faults = {**kept, **weights(chance, trim=(2.0, 4.0), retain=(1.0, 2.0))}
+    return replace(plan, configs=configured(plan, segment_bytes=1_024), faults=faults, fault_pause_s=0.3)
+
+
 def redriving(plan: Plan, chance: random.Random) -> Plan:
     """The same, while the dead letters of the queue are redriven again and again. Nothing deletes records: each letter
     makes its old record ready."""

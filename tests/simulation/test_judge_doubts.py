@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -146,9 +148,17 @@ class _Call:
 class TestElections:
     """b2 leads the quorum, and b1 and b3 follow it: then b3 is heard of."""
 
-    def _elect(self, led: int, epoch: int, stray_epoch: int, recorded: dict[int, str] | None = None) -> None:
+    def _elect(
+        self,
+        led: int,
+        epoch: int,
+        stray_epoch: int,
+        recorded: dict[int, str] | None = None,
+        changes: Sequence[list[int]] = (),
+    ) -> None:
         cluster, truth = _cluster()
         truth.metadata._directories.update(recorded or {})
+        sets = [truth.metadata.voters, *changes]
         hearing = Hearing(cluster, truth)
         calls: list[Any] = [_Call("b1"), _Call("b3")]
         cluster.loop.now_s = STARTED_S
@@ -162,7 +172,8 @@ class TestElections:
                 hearing.heard(call, False)
                 hearing.heard(call, True)
         cluster.stray_epoch = stray_epoch
-        hearing.leads(3, cluster.hosts[3].lives, epoch)
+        with patch.object(truth.metadata, "voter_sets", lambda: sets):
+            hearing.leads(3, cluster.hosts[3].lives, epoch)
 
     @pytest.mark.parametrize(
         ("led", "epoch", "stray_epoch"),
@@ -183,6 +194,13 @@ class TestElections:
         with pytest.raises(Violation, match=r"V20: b2 led quorum epoch 5, \[2, 3\] heard it all the time"):
             self._elect(5, 6, -1, lost)
         self._elect(5, 6, -1, lost | {3: "lost"})
+
+    def test_a_change_that_is_not_committed_needs_a_majority_of_its_voters_too(self) -> None:
+        """Seed 70000091: a leader that wrote it, and could not reach the new voters, resigned."""
+        lost = {1: "", 2: "", 3: "lost"}
+        with pytest.raises(Violation, match=r"V20: b2 led quorum epoch 5, \[1, 2\] heard it all the time"):
+            self._elect(5, 6, -1, lost, changes=[[1, 2]])
+        self._elect(5, 6, -1, lost, changes=[[2, 3]])
 
     @pytest.mark.parametrize("led", [5, 2 * LEAP_EPOCHS + 8])
     def test_but_on_the_way_to_a_stray_epoch(self, led: int) -> None:

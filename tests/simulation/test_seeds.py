@@ -36,7 +36,9 @@ def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.
 
 @pytest.mark.dear("it runs whole clusters")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("theme", [*(theme for theme in DRAWN if theme != "users"), "redriving", "proposing"])
+@pytest.mark.parametrize(
+    "theme", [*(theme for theme in DRAWN if theme != "users"), "redriving", "shrinking", "proposing"]
+)
 def test_each_kind_of_trouble_comes_right(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For half as long as in a search: what is proven here is that each kind is there and can come right."""
     monkeypatch.setenv("PYTHONHASHSEED", "0")

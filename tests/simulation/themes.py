@@ -18,7 +18,7 @@ from tests.simulation.large import large
 from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
 from tests.simulation.proposing_theme import proposing
-from tests.simulation.queuing_theme import queuing, redriving
+from tests.simulation.queuing_theme import queuing, redriving, shrinking
 from tests.simulation.retiring_theme import retiring
 from tests.simulation.sharing_theme import sharing
 from tests.simulation.typed_theme import typed
@@ -542,10 +542,11 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
         typed, users, quotas, cut_off, large, retiring, scrubbed, voting, sharing, counting,
-        compacting, recompacting, queuing, redriving, proposing,
+        compacting, recompacting, queuing, redriving, shrinking, proposing,
     )
 }  # fmt: skip
 _UNDRAWN = (
-    calm, cut_off, large, scrubbed, voting, sharing, counting, compacting, recompacting, queuing, redriving, proposing,
+    calm, cut_off, large, scrubbed, voting, sharing, counting, compacting, recompacting, queuing, redriving, shrinking,
+    proposing,
 )  # fmt: skip
 DRAWN = tuple(name for name, theme in THEMES.items() if theme not in _UNDRAWN)

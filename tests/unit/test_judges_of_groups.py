@@ -33,6 +33,8 @@ Judging = Callable[[], object]
         ("M3", lambda: groups.check_read("a", 0, 8, 9)),
         ("M4", lambda: groups.check_moved(HELD, {0: "b", 1: "b", 2: "b", 3: "a", 4: "a", 5: "a"}, "c")),
         ("M5", lambda: groups.check_handed({(0, 7)})),
+        ("M5", lambda: groups.check_next("a", 0, 6, 6, [])),
+        ("M5", lambda: groups.check_next("a", 0, 6, 9, [8])),
     ],
 )
 def test_a_fault_of_a_group_is_found(rule: str, judged: Judging) -> None:
@@ -49,6 +51,7 @@ def test_a_group_without_a_fault_is_found_right() -> None:
     groups.check_moved(HELD, HELD | {4: "a", 5: "b"}, "c")
     groups.check_moved(HELD, {0: "b", 1: "a", 2: "a", 3: "b", 4: "a", 5: "b"}, "c")
     groups.check_handed(())
+    groups.check_next("a", 0, 6, 9, [])  # nobody was told that there are records between
 
 
 # -- what workers are handed: one message, at 1 s first

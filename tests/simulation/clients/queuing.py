@@ -178,6 +178,10 @@ class Queuing:
                 places.add((at_of[key].topic, at_of[key].partition, offset))
         return places
 
+    def is_deleted(self, message: Message) -> bool:
+        """Whether retention, or an operator, may have deleted the record."""
+        return message.offset < self.may_be_gone(TopicPartition(message.topic, message.partition))
+
     def may_be_gone(self, at: TopicPartition) -> int:
         """The offset below which retention may have taken records."""
         key = self._workload.keys.get(at)

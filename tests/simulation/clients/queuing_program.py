@@ -121,6 +121,8 @@ class Program:
         due = [held for held in worker.held if held.due_s <= now_s or not self._cluster.rages]
         worker.held = [held for held in worker.held if held not in due]
         for held in due:
+            if self._queuing.is_deleted(held.message):
+                self._cluster.count("messages deleted while a worker had them")
             self._settle(held)
 
     def _settle(self, held: Held) -> None:

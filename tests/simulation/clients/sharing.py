@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from minilog.aio import Consumer, Producer
 from minilog.errors import MinilogError
 from minilog.types import Record, TopicPartition
-from tests.judges.groups import check_committer, check_owned, check_read, holders_of
+from tests.judges.groups import check_committer, check_next, check_owned, check_read, holders_of
 from tests.judges.violation import Violation
 from tests.simulation.clients.sharing_program import Crash, Program
 from tests.simulation.clients.sharing_troubles import Troubles
@@ -47,7 +47,8 @@ COMMIT_SHARES = (0.0, 0.3)  # of the polls; a member that commits learns soon th
 
 @dataclass(eq=False, slots=True)
 class Sharer:
-    """One process of a member. `floors`: what was committed of a partition when it was given this. `crash`: what
+    """One process of a member. `floors`: what was committed of a partition when it was given this. `last`: the offset
+    that it has read last of a partition since it was given this. `crash`: what
     befalls it when it next gives partitions back. `leaving_s`: when it began to say goodbye."""
 
     name: str
@@ -56,6 +57,7 @@ class Sharer:
     commit_share: float
     consumer: Consumer | None = None
     floors: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
     hangs_s: float = 0.0
     crash: Crash | None = None
     leaves: bool = False
@@ -211,9 +213,15 @@ class Sharing:
         return self._committed.get(partition, 0)
 
     def saw(self, sharer: Sharer, record: Record) -> None:
-        """A record was handed out. Raises Violation where it was committed before its reader came."""
+        """A record was handed out. Raises Violation where it was committed before its reader came, and where the reader
+        goes back or leaves one out."""
         self._seen.add((record.partition, record.offset))
-        check_read(sharer.name, record.partition, record.offset, sharer.floors.get(record.partition, 0))
+        partition, offset = record.partition, record.offset
+        check_read(sharer.name, partition, offset, sharer.floors.get(partition, 0))
+        if (last := sharer.last.get(partition)) is not None:
+            between = [each for each in range(last + 1, offset) if (partition, each) in self._acknowledged]
+            check_next(sharer.name, partition, last, offset, between)
+        sharer.last[partition] = offset
 
     async def commit(self, sharer: Sharer, offsets: dict[TopicPartition, int]) -> None:
         """Raises Violation where that succeeds, and another held a partition when it began."""

@@ -63,6 +63,8 @@ class Program:
 
     async def assigned(self, partitions: list[TopicPartition]) -> None:
         self._sharer.floors |= {at.partition: self._sharing.floor(at.partition) for at in partitions}
+        for at in partitions:
+            self._sharer.last.pop(at.partition, None)
 
     async def revoked(self, partitions: list[TopicPartition]) -> None:
         offsets = self._positions(partitions)

@@ -3,6 +3,7 @@
 hears    a message of the quorum came to the other's program. A pair is steady since t when no gap between two messages,
          either way, was longer than GAP of the fetch time-out from t on, no connection broke, and neither was stopped
 V20      who leads, and was steady with a majority for STEADY fetch time-outs, is not followed by another leader, unless
+         a change of voters is not committed yet, and no majority of its voters was steady: the leader needs both; or
          its metadata disk did not answer, or failed; and where a voter that came back had an epoch far above all others
          on its disk: the leader that leaps towards it is elected anew, or another is. A voter with another disk than
          the recorded one is none until it is replaced
@@ -13,6 +14,7 @@ V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
@@ -133,15 +135,19 @@ class Hearing:
             return
         if led < self._cluster.stray_epoch and epoch >= min(led + LEAP_EPOCHS, self._cluster.stray_epoch):
             return
-        voters = self._truth.metadata.voters
-        if self._cluster.now_s - since_s < STEADY * self._fetch_timeout_s or other not in voters:
+        sets = self._truth.metadata.voter_sets()
+        if self._cluster.now_s - since_s < STEADY * self._fetch_timeout_s or any(other not in each for each in sets):
             return
+        hears = [Holders(voters, self._hearing(other, voters)) for voters in sets]
+        check_not_deposed(other, led, min(hears, key=lambda each: each.are_majority), f"b{number} leads {epoch}")
+
+    def _hearing(self, leader: int, voters: Sequence[int]) -> list[int]:
+        """The voters that heard the leader all the time, itself too."""
         late_s = self._cluster.now_s - STEADY * self._fetch_timeout_s
         following = [
-            v for v in voters if self._truth.metadata.votes(v) and self._fetched_s.get((v, other), -1e9) > late_s
+            v for v in voters if self._truth.metadata.votes(v) and self._fetched_s.get((v, leader), -1e9) > late_s
         ]
-        hearing = [other, *(v for v in following if v != other and self._is_steady(other, v))]
-        check_not_deposed(other, led, Holders(voters, hearing), f"b{number} leads {epoch}")
+        return [leader, *(v for v in following if v != leader and self._is_steady(leader, v))]
 
     def _is_steady(self, one: int, other: int) -> bool:
         now_s = self._cluster.now_s
