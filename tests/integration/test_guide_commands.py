@@ -131,4 +131,6 @@ def test_the_commands_of_a_secured_cluster_run(guide: str, tmp_path: pathlib.Pat
         assert documents.PRINTED in process.stdout.readline()
         file = str(tmp_path / "data/client.properties")
         wrong = failures(guide, Reader(properties_file(file), ["--command-config", file], tmp_path))
+        process.terminate()  # a killed `up` would leave its broker
+        assert process.wait(30.0) == 0
     assert not wrong, "\n".join(wrong)
