@@ -207,6 +207,7 @@ def test_csv_columns_are_matched_by_name_and_quotes_make_an_empty_text() -> None
         (OF_FLIGHT, "carrier,carrier\nUA,AA\n", "two columns 'carrier'"),
         (OF_FLIGHT, "carrier,at\nUA,2024-05-01T12:00:00\n", "row 2: column 'at' is timestamp, .*with a zone"),
         (OF_FLIGHT, "", "Empty CSV"),
+        ("n int", "n\nlate\n".encode("utf-8-sig"), "row 2: column 'n' is int"),
         (LATIN, "n,s\n1,x\n2,Zürich\n".encode("latin-1"), "^row 3: column 's' is string: invalid UTF8 data: save"),
         (LATIN, "n,ü\n1,x\n".encode("latin-1"), "^row 1, which names the columns: the byte 0xFC is no UTF-8: save"),
         (LATIN, "n,s\n1,x\n".encode("utf-16"), "^row 1, which names the columns: the file is in UTF-16: save it"),
