@@ -91,6 +91,7 @@ def test_steps_go_in_an_order_in_which_names_become_free() -> None:
     assert str(new) == "delay string, carrier string, late long, at timestamp, gate string"
     assert (new.version, new.column("late").id, new.key_columns) == (2, 2, ("carrier",))
     assert str(Evolution(dropped=["delay"], added=[typed("--add", "delay string")])(FLIGHTS)).startswith("carrier")
+    assert "late" not in str(Evolution(renamed=[renamed("delay=late")], dropped=["late"])(FLIGHTS))
 
 
 def test_a_rule_that_is_broken_is_told() -> None:
