@@ -41,6 +41,26 @@ FOUND_S = 30.0
 T = TypeVar("T")
 
 
+FAST = {
+    "replica.lag.time.max.ms": "500",
+    "broker.session.timeout.ms": "900",
+    "broker.heartbeat.interval.ms": "150",
+    "auto.leader.rebalance.enable": "false",
+}
+
+
+def four_brokers(replicas: int = 3, topic: dict[str, str] | None = None, **configs: str) -> Plan:
+    """Four brokers; `configs` of each, on top of short time-outs."""
+    given = FAST | {name.replace("_", "."): value for name, value in configs.items()}
+    return Plan(
+        brokers=4,
+        replication_factor=replicas,
+        configs=dict.fromkeys(range(1, 5), given),
+        topic_configs={"min.insync.replicas": "2"} if topic is None else topic,
+        producers=1,
+    )
+
+
 class Scene:
     """One topic of one partition, whose replicas are not on the controller: what is done to them is not done to it."""
 

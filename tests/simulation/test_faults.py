@@ -127,10 +127,7 @@ def test_a_machine_of_whose_process_death_was_asked_is_killed_and_started_again(
 # -- versions
 
 
-def test_a_broker_of_another_version_is_refused_and_an_operator_gives_it_the_later_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
+def test_a_broker_of_another_version_is_refused_and_an_operator_gives_it_the_later_one() -> None:
     ends, levels = apart(upgraded_and_taken_back)
     assert ends > 0
     assert levels == [LATER.highest] * 3

@@ -16,11 +16,6 @@ from tests.simulation.plan import Plan
 from tests.simulation.scene import direct
 
 
-@pytest.fixture(autouse=True)
-def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-
-
 async def _founded(cluster: SimulatedCluster) -> None:
     for host in cluster.hosts.values():
         host.start()

@@ -29,8 +29,7 @@ PINNED = [
 @pytest.mark.dear("it runs whole clusters")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PINNED)
-def test_a_wrong_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")  # of the process that runs it
+def test_a_wrong_rule_is_found(name: str) -> None:
     pin = ROWS[name]
     assert pin.seed is not None
     (result,) = run_many((pin.seed,), 1, name, pin.theme)

@@ -12,30 +12,13 @@ from minilog.aio import QueueConsumer
 from minilog.errors import InvalidRecordState
 from minilog.net.coordinators_of import QUEUES_TOPIC_NAME, coordinator_partition
 from minilog.types import TopicPartition
-from tests.simulation.plan import Plan
-from tests.simulation.scene import AT, Scene, play
+from tests.simulation.scene import AT, Scene, four_brokers, play
 
 if TYPE_CHECKING:
     from tests.simulation.machines.machine import ClientMachine
 
 QUEUE = "jobs"
 LOCK_MS = 2_000
-CONFIGS = {"broker.session.timeout.ms": "900", "broker.heartbeat.interval.ms": "150"}
-
-
-@pytest.fixture(autouse=True)
-def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-
-
-def plan() -> Plan:
-    return Plan(
-        brokers=4,
-        replication_factor=3,
-        configs=dict.fromkeys(range(1, 5), CONFIGS),
-        topic_configs={"min.insync.replicas": "2"},
-        producers=1,
-    )
 
 
 class Workers:
@@ -99,7 +82,7 @@ async def calm(scene: Scene) -> None:
 
 @pytest.mark.long  # the theme `queuing` has it, too
 def test_no_message_comes_twice_in_a_calm_cluster() -> None:
-    play(calm, plan())
+    play(calm, four_brokers())
 
 
 async def coordinator_dies(scene: Scene) -> None:
@@ -120,7 +103,7 @@ async def coordinator_dies(scene: Scene) -> None:
 
 @pytest.mark.dear("it runs whole clusters")
 def test_workers_go_on_when_their_coordinator_dies() -> None:
-    play(coordinator_dies, plan())
+    play(coordinator_dies, four_brokers())
 
 
 async def worker_dies(scene: Scene) -> None:
@@ -138,7 +121,7 @@ async def worker_dies(scene: Scene) -> None:
 
 @pytest.mark.long  # the theme `queuing` has it, too
 def test_the_messages_of_a_dead_worker_come_to_others() -> None:
-    play(worker_dies, plan())
+    play(worker_dies, four_brokers())
 
 
 async def cut_off(scene: Scene) -> None:
@@ -157,4 +140,4 @@ async def cut_off(scene: Scene) -> None:
 
 @pytest.mark.long  # the theme `queuing` has it, too
 def test_a_worker_that_hears_nothing_loses_its_messages_to_others() -> None:
-    play(cut_off, plan())
+    play(cut_off, four_brokers())

@@ -37,11 +37,6 @@ TAKEN = [0, 1, 2]  # by the first lease
 T = TypeVar("T")
 
 
-@pytest.fixture(autouse=True)
-def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-
-
 class Stage:
     """A calm cluster with records in the topic of a queue, and workers whose program is the test."""
 

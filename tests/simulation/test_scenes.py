@@ -17,33 +17,9 @@ from tests.rules import proves
 from tests.simulation.clients.history import Outcome
 from tests.simulation.mutants import copies, settings, shell
 from tests.simulation.plan import Plan
-from tests.simulation.scene import Patching, Scene, Story, play
+from tests.simulation.scene import Patching, Scene, Story, four_brokers, play
 
 pytestmark = proves("ISR.4", "ISR.13")
-
-FAST = {
-    "replica.lag.time.max.ms": "500",
-    "broker.session.timeout.ms": "900",
-    "broker.heartbeat.interval.ms": "150",
-    "auto.leader.rebalance.enable": "false",
-}
-
-
-@pytest.fixture(autouse=True)
-def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-
-
-def plan(replicas: int = 3, topic: dict[str, str] | None = None, **configs: str) -> Plan:
-    """Four brokers; `configs` of each, on top of short time-outs."""
-    given = FAST | {name.replace("_", "."): value for name, value in configs.items()}
-    return Plan(
-        brokers=4,
-        replication_factor=replicas,
-        configs=dict.fromkeys(range(1, 5), given),
-        topic_configs={"min.insync.replicas": "2"} if topic is None else topic,
-        producers=1,
-    )
 
 
 # -- who is put out of the ISR
@@ -75,7 +51,7 @@ async def not_heard_by_its_leader(scene: Scene) -> None:
 
 
 def test_a_follower_that_its_leader_does_not_hear_stays_out() -> None:
-    play(not_heard_by_its_leader, plan())
+    play(not_heard_by_its_leader, four_brokers())
 
 
 async def _longest_silence_s(scene: Scene, for_s: float) -> float:
@@ -104,7 +80,7 @@ async def disk_that_is_full(scene: Scene) -> None:
 @proves("ISR.5")
 @pytest.mark.parametrize("story", [disk_that_errs, disk_that_is_full])
 def test_nobody_waits_for_a_disk_that_fails(story: Story) -> None:
-    play(story, plan(replica_lag_time_max_ms="10000"))
+    play(story, four_brokers(replica_lag_time_max_ms="10000"))
 
 
 async def leader_disk_that_errs(scene: Scene) -> None:
@@ -115,13 +91,13 @@ async def leader_disk_that_errs(scene: Scene) -> None:
 
 
 def test_a_leader_whose_disk_fails_makes_way() -> None:
-    play(leader_disk_that_errs, plan())
+    play(leader_disk_that_errs, four_brokers())
 
 
 @pytest.mark.parametrize("wrong", [shell.failed_replica_is_not_said, shell.disk_error_is_logged_only])
 def test_a_leader_that_tells_nobody_of_its_disk_leaves_all_waiting(wrong: Patching) -> None:
     with pytest.raises(AssertionError, match="AssertionError"):
-        play(leader_disk_that_errs, plan(), wrong)
+        play(leader_disk_that_errs, four_brokers(), wrong)
 
 
 # -- a disk that does not answer
@@ -140,7 +116,7 @@ async def metadata_disk_that_hangs(scene: Scene) -> None:
 
 
 def test_a_leader_that_does_not_replay_makes_way() -> None:
-    play(metadata_disk_that_hangs, plan())
+    play(metadata_disk_that_hangs, four_brokers())
 
 
 async def follower_that_hangs(scene: Scene) -> None:
@@ -152,12 +128,12 @@ async def follower_that_hangs(scene: Scene) -> None:
 
 
 def test_a_follower_whose_disk_does_not_answer_is_put_out_and_comes_back() -> None:
-    play(follower_that_hangs, plan())
+    play(follower_that_hangs, four_brokers())
 
 
 def test_a_leader_that_puts_nobody_out_keeps_it() -> None:
     with pytest.raises(AssertionError, match="TimeoutError"):
-        play(follower_that_hangs, plan(), copies.nobody_is_put_out)
+        play(follower_that_hangs, four_brokers(), copies.nobody_is_put_out)
 
 
 async def controller_that_hangs(scene: Scene) -> None:
@@ -174,12 +150,12 @@ async def controller_that_hangs(scene: Scene) -> None:
 
 
 def test_a_controller_whose_disk_does_not_answer_makes_way() -> None:
-    play(controller_that_hangs, plan())
+    play(controller_that_hangs, four_brokers())
 
 
 def test_a_controller_that_goes_on_decides_nothing() -> None:
     with pytest.raises(AssertionError, match="TimeoutError"):
-        play(controller_that_hangs, plan(), shell.controller_with_a_stalled_disk_goes_on)
+        play(controller_that_hangs, four_brokers(), shell.controller_with_a_stalled_disk_goes_on)
 
 
 # -- two disks of two
@@ -204,7 +180,7 @@ async def emptied_and_erring(scene: Scene) -> None:
 
 @proves("MD.58")
 def test_a_copy_behind_an_error_leads_again_where_the_other_is_empty() -> None:
-    play(emptied_and_erring, replace(plan(2, replica_lag_time_max_ms="10000"), voters=1))
+    play(emptied_and_erring, replace(four_brokers(2, replica_lag_time_max_ms="10000"), voters=1))
 
 
 # -- all start anew
@@ -224,7 +200,7 @@ async def all_killed(scene: Scene) -> None:
 
 
 def test_what_was_acknowledged_is_there_when_all_have_started_anew() -> None:
-    play(all_killed, plan())
+    play(all_killed, four_brokers())
 
 
 # -- a rolling change of min.insync.replicas, half done
@@ -248,7 +224,7 @@ async def half_rolled(scene: Scene) -> None:
 
 def half() -> Plan:
     """The topic says nothing of its own."""
-    return plan(2, topic={}, min_insync_replicas="2")
+    return four_brokers(2, topic={}, min_insync_replicas="2")
 
 
 def test_a_leader_configured_otherwise_does_not_commit_alone() -> None:
@@ -277,7 +253,7 @@ async def cut_off(scene: Scene) -> None:
 
 
 def unclean() -> Plan:
-    return plan(2, topic={"min.insync.replicas": "1", "unclean.leader.election.enable": "true"})
+    return four_brokers(2, topic={"min.insync.replicas": "1", "unclean.leader.election.enable": "true"})
 
 
 def test_a_leader_stops_before_another_is_elected_uncleanly() -> None:
@@ -333,4 +309,4 @@ async def slow_reads_for_others(scene: Scene) -> None:
 
 @proves("DK.9")
 def test_a_controller_replays_beside_what_its_followers_read() -> None:
-    play(slow_reads_for_others, replace(plan(), voters=1, cold_share=1.0))
+    play(slow_reads_for_others, replace(four_brokers(), voters=1, cold_share=1.0))

@@ -26,11 +26,6 @@ LOST_AND_FOUND_S = 20.0
 SLOW_BYTES_PER_S = 1 << 19
 
 
-@pytest.fixture(autouse=True)
-def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-
-
 def plan(replicas: int = 3, interval_ms: int = 1_000) -> Plan:
     configs = {"log.scrub.interval.ms": str(interval_ms), "auto.leader.rebalance.enable": "false"}
     return Plan(

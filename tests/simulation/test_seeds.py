@@ -24,8 +24,7 @@ THEMED_SEED = 80  # a light one
 
 @pytest.mark.dear("it runs whole clusters")
 @pytest.mark.timeout(300)
-def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")  # of the processes that run them
+def test_seeds_come_right_and_the_same_seed_is_the_same_run() -> None:
     results = list(run_many((*SEEDS, SEEDS[0]), 2))
     assert [(result.seed, result.failure) for result in results if result.failure] == []
     assert results[0].digest == results[-1].digest
@@ -39,9 +38,8 @@ def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.
 @pytest.mark.parametrize(
     "theme", [*(theme for theme in DRAWN if theme != "users"), "redriving", "shrinking", "proposing"]
 )
-def test_each_kind_of_trouble_comes_right(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kind_of_trouble_comes_right(theme: str) -> None:
     """For half as long as in a search: what is proven here is that each kind is there and can come right."""
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
     plan = Plan.draw(THEMED_SEED, theme)
     (result,) = run_many((THEMED_SEED,), 1, plan=replace(plan, safety_s=plan.safety_s / 2))
     assert result.failure is None
@@ -49,9 +47,8 @@ def test_each_kind_of_trouble_comes_right(theme: str, monkeypatch: pytest.Monkey
 
 @pytest.mark.dear("it runs whole clusters")
 @pytest.mark.timeout(300)
-def test_a_seed_with_users_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_with_users_is_the_same_run() -> None:
     """What ends many streams at once ends them in their order, whatever their addresses in memory are."""
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
     plan = Plan.draw(THEMED_SEED, "users")
     one, other = run_many((THEMED_SEED,) * 2, 2, plan=replace(plan, safety_s=plan.safety_s / 2))
     assert (one.failure, one.digest, one.events) == (None, other.digest, other.events)
@@ -69,9 +66,8 @@ def test_a_run_that_does_not_end_has_failed() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_a_large_cluster_comes_right_in_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_cluster_comes_right_in_small() -> None:
     """The theme `large` with a tenth of its brokers and partitions; the whole one takes minutes."""
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
     plan = replace(Plan.draw(1, "large"), brokers=6, partitions=10, silent_partitions=100, safety_s=5.0)
     (result,) = run_many((1,), 1, plan=plan)
     assert result.failure is None

@@ -33,11 +33,6 @@ READS_S = 1.5  # some records of each partition
 STALL_S = 2.5  # a session by the member's clock is 2.4 s, and by the coordinator's 3 s
 
 
-@pytest.fixture(autouse=True)
-def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-
-
 def only_the_target() -> Patches:
     """The coordinator that first counts one member less decides upon their target, and comes to nothing more."""
     reconcile, counts = membership.reconcile, [0]

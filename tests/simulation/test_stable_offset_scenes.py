@@ -4,33 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from minilog.errors import MinilogError
 from minilog_broker.replication.stable_offsets import KnownPartition, Question, StableOffset
 from tests.simulation.clients.history import Outcome
 from tests.simulation.machines.host import SimulatedHost
-from tests.simulation.plan import Plan
-from tests.simulation.scene import Scene, play
-from tests.simulation.test_scenes import FAST
+from tests.simulation.scene import Scene, four_brokers, play
 
 PAUSE_S = 0.05  # after an error
-
-
-@pytest.fixture(autouse=True)
-def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-
-
-def plan() -> Plan:
-    """Four brokers, of which one has no replica."""
-    return Plan(
-        brokers=4,
-        replication_factor=3,
-        configs=dict.fromkeys(range(1, 5), FAST),
-        topic_configs={"min.insync.replicas": "2"},
-        producers=1,
-    )
 
 
 class Asker:
@@ -108,4 +88,4 @@ async def it_is_heard_through_elections(scene: Scene) -> None:
 
 
 def test_a_stable_offset_is_heard_through_a_crash_and_a_hanging_leader() -> None:
-    play(it_is_heard_through_elections, plan())
+    play(it_is_heard_through_elections, four_brokers())

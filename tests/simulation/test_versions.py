@@ -11,8 +11,6 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 
-import pytest
-
 from minilog.errors import MinilogError, UnsupportedVersion, error_from_wire
 from minilog.net.stream_connection import ConnectionEnded, StreamConnection
 from minilog.net.stream_frames import FrameKind, SharedMemory
@@ -32,11 +30,6 @@ METHODS = (PRODUCE, FETCH, REPLICATE, HEARTBEAT)
 OTHERS = ((PROTOCOL.lowest - 1, PROTOCOL.lowest - 1), (PROTOCOL.highest + 1, PROTOCOL.highest + 7))
 SHARING = ((PROTOCOL.lowest - 1, PROTOCOL.lowest), (PROTOCOL.highest, PROTOCOL.highest + 1))
 TIMES = 40
-
-
-@pytest.fixture(autouse=True)
-def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
 
 
 @dataclass(frozen=True)

@@ -16,26 +16,9 @@ from minilog_broker.storage.durable_file import read_durable_file, write_durable
 from tests.rules import Patches
 from tests.simulation.clients.history import Outcome
 from tests.simulation.machines.host import DATA_PATH, PORT, SimulatedHost
-from tests.simulation.plan import Plan
-from tests.simulation.scene import Patching, Scene, play
+from tests.simulation.scene import Patching, Scene, four_brokers, play
 
-CONFIGS = {"broker.session.timeout.ms": "900", "broker.heartbeat.interval.ms": "150"}
 VOTE_FILE = f"{DATA_PATH}/{FILE_NAME}"
-
-
-@pytest.fixture(autouse=True)
-def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-
-
-def plan() -> Plan:
-    return Plan(
-        brokers=4,
-        replication_factor=3,
-        configs=dict.fromkeys(range(1, 5), CONFIGS),
-        topic_configs={"min.insync.replicas": "2"},
-        producers=1,
-    )
 
 
 def _vote(host: SimulatedHost) -> VoteState:
@@ -85,7 +68,7 @@ async def moved_while_it_led(scene: Scene) -> None:
 
 
 def test_a_voter_that_moved_while_it_led_votes_again_without_a_command() -> None:
-    play(moved_while_it_led, plan())
+    play(moved_while_it_led, four_brokers())
 
 
 def _nobody_listens() -> Patches:
@@ -99,4 +82,4 @@ def _recorded_addresses_alone() -> Patches:
 @pytest.mark.parametrize("wrong", [_nobody_listens, _recorded_addresses_alone])
 def test_one_that_waits_to_be_found_is_locked_out(wrong: Patching) -> None:
     with pytest.raises(AssertionError, match="TimeoutError"):
-        play(moved_while_it_led, plan(), wrong)
+        play(moved_while_it_led, four_brokers(), wrong)

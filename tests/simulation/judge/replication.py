@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _Look = Callable[["Said", Any, Sequence[Buffer]], None]
 _OK = common_pb2.ERROR_CODE_NONE
-_OUT_OF_RANGE = common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
 
 
 class Replication:
