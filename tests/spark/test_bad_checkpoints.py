@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -15,14 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.rules import proves
 from tests.spark.kit import WAIT_S, Kit, edit_checkpoint, values
-
-ENVIRONMENT = {
-    **os.environ,
-    "SPARK_LOCAL_IP": "127.0.0.1",
-    "PYSPARK_PYTHON": sys.executable,
-    "PYSPARK_DRIVER_PYTHON": sys.executable,
-    "PYTHONPATH": os.pathsep.join(sys.path[1:]),
-}
+from tests.spark.standalone import ENVIRONMENT
 
 
 def copy(kit: Kit, source: str, sink: str, checkpoint: pathlib.Path, **options: object) -> StreamingQuery:
