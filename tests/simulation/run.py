@@ -48,6 +48,7 @@ from tests.simulation.judge import (
     watch,
 )
 from tests.simulation.judge.exceptions import Exceptions
+from tests.simulation.judge.scrubbing import Scrubbing
 from tests.simulation.plan import Plan
 
 LOOK_S = 0.5
@@ -117,6 +118,7 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         queries.add_reader()
     await asyncio.sleep(plan.quiet_s)
     exceptions = Exceptions(cluster, workload, history)
+    Scrubbing(cluster)
     watching = asyncio.get_running_loop().create_task(watch(cluster, workload, exceptions, judge))
     await _unless(watching, faults.rage(plan.safety_s))
     faults.heal()
