@@ -100,6 +100,7 @@ soak: java setup
 		$(BIN)/python -m tests.integration.kill_runs $$mode --times $(TIMES) || exit 1; done
 	$(BIN)/python -m tests.integration.kill_runs members --minutes 10 --members 50
 	$(BIN)/python -m tests.integration.kill_runs queues --minutes 10 --workers 50
+	$(BIN)/python -m tests.integration.kill_runs compaction --times $(TIMES)
 	for mode in leader controller both all; do \
 		$(BIN)/python -m tests.integration.kill_runs $$mode --typed --times $(TIMES) || exit 1; done
 	$(BIN)/python -m tests.spark.kills --times $(TIMES)

@@ -8,6 +8,8 @@ offsets go up by one, and what it saw is what stands there in the end.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import pathlib
 from collections import Counter
 from collections.abc import Iterable
@@ -19,6 +21,15 @@ Place: TypeAlias = tuple[int, int]
 Stored: TypeAlias = dict[int, list[tuple[int, bytes]]]
 """Offset and value of each record, by partition."""
 INSTANTS_PER_S = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """The longest time from one acknowledgement of a partition to its next."""
+
+    seconds: float
+    partition: int
+    since_s: float
 
 
 @dataclass
@@ -35,6 +46,20 @@ class History:
     def acknowledged_at(self, partition: int, now_s: float) -> None:
         """An acknowledgement came."""
         self.instants.setdefault(partition, set()).add(int(now_s * INSTANTS_PER_S))
+
+    def longest_standstill(self, since_s: float, until_s: float) -> Standstill:
+        """Of all partitions, between these times; the last acknowledgement before them counts as its beginning."""
+        found = [Standstill(0.0, -1, since_s)]
+        for partition, instants in self.instants.items():
+            times_s = [instant / INSTANTS_PER_S for instant in sorted(instants)]
+            first = max(bisect.bisect_right(times_s, since_s) - 1, 0)
+            inside = [*times_s[first : bisect.bisect_left(times_s, until_s) + 1], until_s]
+            found += [
+                Standstill(later_s - earlier_s, partition, earlier_s)
+                for earlier_s, later_s in itertools.pairwise(inside)
+                if later_s > earlier_s
+            ]
+        return max(found, key=lambda each: each.seconds)
 
     def joined(self, other: History) -> History:
         """Both as one; no value may be in both."""

@@ -14,6 +14,8 @@
     python -m tests.integration.kill_runs members    --minutes 10  members of a group come, leave, hang, stop and die
                                                                    beside kills of brokers; see member_runs.py
     python -m tests.integration.kill_runs queues     --minutes 10  the same of workers of a queue; see queue_runs.py
+    python -m tests.integration.kill_runs compaction --times 50    SIGKILL of a broker in the middle of a cleaning; see
+                                                                   compaction_runs.py
 
 --secured: a cluster that is closed to strangers, and clients that log in: TLS, SCRAM, a listener of brokers' own.
 --typed: rows of a typed topic, whose schema evolves before each round, so that the fault may meet it on its way.
@@ -41,7 +43,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.cluster import Cluster, running_cluster
-from tests.integration import member_runs, queue_runs, rounds, voter_round
+from tests.integration import compaction_runs, member_runs, queue_runs, rounds, voter_round
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.forms import RECORDS, ROWS, Form
 from tests.integration.history import History, judge_copies, judge_reading
@@ -64,7 +66,7 @@ ROUNDS: dict[str, Round] = {
     "spoil": rounds.spoil,
     "voters": voter_round.change_voters,
 }
-MODES = (*ROUNDS, "isolate", "members", "queues")
+MODES = (*ROUNDS, "isolate", "members", "queues", "compaction")
 PROXIED = ("cut", "spoil", "isolate")
 PARTITIONS = 3
 
@@ -228,6 +230,8 @@ def main() -> int:
         return member_runs.main(options, chosen.json)
     if chosen.mode == "queues":
         return queue_runs.main(QueueRunOptions(chosen.minutes * 60.0, chosen.workers, chosen.seed), chosen.json)
+    if chosen.mode == "compaction":
+        return compaction_runs.main(chosen.times, chosen.seed)
     if chosen.typed and chosen.mode == "isolate":
         parser.error("the client beside an old leader writes records: isolate has no --typed")
     if chosen.secured and (chosen.mode in PROXIED or chosen.voters):
