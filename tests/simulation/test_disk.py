@@ -17,7 +17,7 @@ def written(disk: MemoryDisk, path: str = "/file", content: bytes = b"content") 
     disk.fsync_dir("/")
 
 
-def test_what_was_synced_survives_and_what_was_not_may_be_lost() -> None:
+def test_synced_bytes_survive_and_others_may_be_lost() -> None:
     contents = set()
     for seed in range(50):
         disk = MemoryDisk(random.Random(seed))
@@ -39,7 +39,7 @@ def test_a_name_that_was_not_synced_may_be_lost() -> None:
     assert there == {True, False}
 
 
-def test_what_is_pending_in_a_directory_goes_where_its_directory_goes() -> None:
+def test_pending_changes_of_a_directory_go_where_it_goes() -> None:
     found = set()
     for seed in range(20):
         disk = MemoryDisk(random.Random(seed))
@@ -73,7 +73,7 @@ def test_a_full_disk_takes_nothing_that_makes_a_file_longer() -> None:
     assert raised.value.errno == errno.ENOSPC
 
 
-def test_what_a_failed_sync_left_in_memory_goes_with_the_process() -> None:
+def test_bytes_of_a_failed_sync_go_with_the_process() -> None:
     contents = set()
     for seed in range(20):
         disk = MemoryDisk(random.Random(seed))

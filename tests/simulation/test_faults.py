@@ -199,7 +199,7 @@ def test_a_read_that_fails_fails_once_and_changes_nothing(cluster: SimulatedClus
 # -- network
 
 
-def test_who_refuses_takes_no_connection_until_all_is_healed(cluster: SimulatedCluster) -> None:
+def test_a_host_that_refuses_takes_no_connection_until_all_is_healed(cluster: SimulatedCluster) -> None:
     process, _ = cluster.client("one")
 
     async def knock() -> None:
@@ -224,7 +224,7 @@ def test_brokers_are_far_from_each_other_and_near_to_clients() -> None:
     cluster.loop.close()
 
 
-def test_what_is_sent_at_one_moment_arrives_in_its_order(cluster: SimulatedCluster) -> None:
+def test_messages_of_one_moment_arrive_in_their_order(cluster: SimulatedCluster) -> None:
     pipe, items = SimulatedPipe(cluster.network, "b1", "b2"), list(range(100))
 
     async def direct() -> None:

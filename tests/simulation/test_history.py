@@ -35,7 +35,7 @@ def test_a_reader_that_is_handed_nothing_has_passed_what_was_deleted(
     assert history.known_position("c1", KEY) == known
 
 
-def test_what_was_passed_so_is_not_read_again() -> None:
+def test_passed_records_are_not_read_again() -> None:
     history = read_up_to(1057, deleted_below=1203)
     history.passed_deleted("c1", KEY, 1203)
     with pytest.raises(Violation, match="reads offset 1100 again where 1203 comes next"):

@@ -102,7 +102,7 @@ class TestFencing:
         self.process.go_on(until_s)
 
     @pytest.mark.parametrize(("heard_s", "fenced_s"), [(12.0, 13.2), (None, 10.8)])
-    def test_who_was_heard_of_late_or_not_yet_is_fenced_too_early(self, heard_s: float | None, fenced_s: float) -> None:
+    def test_a_broker_heard_of_late_is_fenced_too_early(self, heard_s: float | None, fenced_s: float) -> None:
         if heard_s is not None:
             self._beats(heard_s)
         self._at(fenced_s)
@@ -116,7 +116,7 @@ class TestFencing:
         with pytest.raises(Violation, match=r"fences b2 for 0\.100 s"):
             self._state(fenced=True)
 
-    def test_what_was_heard_after_the_decision_does_not_count(self) -> None:
+    def test_heartbeats_after_the_decision_do_not_count(self) -> None:
         self._beats(12.0)
         state = records_pb2.BrokerStateRecord(broker_id=2, broker_epoch=self.LIFE, fenced=True)
         decided_us, elected_us = (int((EPOCH_S + each) * 1e6) for each in (13.6, 10.0))
@@ -162,7 +162,7 @@ class TestLeaderEpochs:
         assert first_wrong(self.BATCHES, EpochCache(recorded).encode(), 0, 10) is None
 
     @pytest.mark.parametrize("recorded", [[], [(1, 0)], [(3, 0)], [(1, 0), (3, 5)], [(1, 0), (2, 3), (3, 4)]])
-    def test_one_that_does_not_is_wrong(self, recorded: list[tuple[int, int]]) -> None:
+    def test_a_leader_epoch_that_does_not_rise_is_wrong(self, recorded: list[tuple[int, int]]) -> None:
         assert first_wrong(self.BATCHES, EpochCache(recorded).encode(), 0, 10) is not None
 
     def test_below_the_start_of_the_log_nobody_asks(self) -> None:
@@ -202,7 +202,7 @@ class TestCopies:
             file.fdatasync()
         file.close()
 
-    def test_what_is_not_synced_is_live_and_not_durable(self, disk: MemoryDisk) -> None:
+    def test_bytes_without_a_sync_are_live_and_not_durable(self, disk: MemoryDisk) -> None:
         self._write(disk, 0, _batch(0), 0, sync=True)
         disk.fsync_dir(PATH)
         self._write(disk, 0, _batch(2), len(_batch(0)), sync=False)
@@ -214,7 +214,7 @@ class TestCopies:
         disk.fsync_dir(PATH)
         assert self.copy.durable.end == 2
 
-    def test_what_grows_is_read_on_and_what_agreed_stays(self, disk: MemoryDisk) -> None:
+    def test_growing_copies_are_read_on_and_agreed_records_stay(self, disk: MemoryDisk) -> None:
         self._write(disk, 0, _batch(0), 0, sync=True)
         view = self.copy.live
         view.agreed = view.end
@@ -222,7 +222,7 @@ class TestCopies:
         assert [header.base_offset for header in self.copy.live.batches] == [0, 2]
         assert (view.agreed, view.end) == (2, 5)
 
-    def test_what_was_cut_away_is_told_once_also_where_it_was_written_again(self, disk: MemoryDisk) -> None:
+    def test_cut_records_are_reported_once_also_where_they_were_written_again(self, disk: MemoryDisk) -> None:
         self._write(disk, 0, _batch(0) + _batch(2), 0, sync=True)
         self.copy.live.agreed = self.copy.live.end
         file = disk.open(f"{PATH}/{0:020d}.log")

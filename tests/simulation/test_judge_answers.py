@@ -89,7 +89,7 @@ def another() -> Record:
     return Record(cluster_level=records_pb2.ClusterLevelRecord(level=2))
 
 
-def test_what_was_so_before_the_request_alone_is_not_so() -> None:
+def test_a_state_before_the_request_alone_is_no_proof() -> None:
     log = Log()
     log.grows(TOPIC, config("7"), config("9"))
     request = admin_pb2.AlterTopicsRequest(
@@ -112,7 +112,7 @@ def test_every_call_that_changes_the_metadata_has_its_claims() -> None:
     assert CLAIMS.keys() == decided
 
 
-def test_what_a_level_brought_is_committed_behind_the_level_alone() -> None:
+def test_records_of_a_level_are_committed_behind_the_level_alone() -> None:
     levels = Levels()
     levels.committed(CommittedBatch(0, 1, 1, (another(),)))
     levels.committed(CommittedBatch(1, 2, 1, (Record(topic_schema=records_pb2.TopicSchemaRecord(topic_id=ID)),)))

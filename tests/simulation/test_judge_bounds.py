@@ -120,7 +120,7 @@ class TestChanges:
         cluster.loop.now_s = CALM_S
         return cluster, calm, Changes(cluster, calm)
 
-    def test_it_changes_seldom_where_nothing_is_broken(self) -> None:
+    def test_the_isr_changes_seldom_where_nothing_is_broken(self) -> None:
         cluster, calm, changes = self._world()
         self._flap(cluster, calm, changes, MOST_CHANGES)
         with pytest.raises(Violation, match=r"V19: the ISR of partition 0 has changed 4 times since 6\.0 s"):
@@ -142,7 +142,7 @@ class TestChanges:
         self._flap(cluster, calm, changes, 1)
 
     @pytest.mark.parametrize("moved", [{"adding_replicas": [3]}, {"removing_replicas": [3]}])
-    def test_what_an_operator_moves_does_not_count(self, moved: dict[str, Any]) -> None:
+    def test_moves_of_an_operator_do_not_count(self, moved: dict[str, Any]) -> None:
         self._flap(*self._world(), 2 * MOST_CHANGES, **moved)
 
     def test_nor_does_a_burst_of_writes_under_a_bound_in_records(self) -> None:

@@ -113,7 +113,7 @@ def test_a_copy_that_is_cleaned_by_the_rule_is_right(make: Callable[[], Judged],
     assert judged.not_done(end, min(deletes_before, end)) is None
 
 
-def test_what_is_carried_out_is_what_the_rule_says() -> None:
+def test_a_cleaning_is_what_the_rule_says() -> None:
     judged = keyed()
     judged.copy(judged.clean(9, 3))
     assert judged.not_done(9, 3) is None

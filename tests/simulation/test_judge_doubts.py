@@ -117,18 +117,18 @@ class TestALeaderThatHasDeletedAll:
         assert self.partition.end == 1
 
     @pytest.mark.parametrize("other", [b"longer", None])
-    def test_one_of_them_that_lacks_it_is_found(self, other: bytes | None) -> None:
+    def test_a_member_that_lacks_the_record_is_found(self, other: bytes | None) -> None:
         self._write_batch(2, b"a")
         if other is not None:
             self._write_batch(3, other)
         with pytest.raises(Violation, match=r"V5: b3 \(t-0\) .* is in the ISR or eligible, and lacks 0"):
             self.partition.told(1, 1, None)
 
-    def test_what_none_of_them_has_was_not_committed(self) -> None:
+    def test_records_that_no_member_has_were_not_committed(self) -> None:
         with pytest.raises(Violation, match="V1: t-0: b1 tells the high watermark 1, and has a log up to 0"):
             self.partition.told(1, 1, None)
 
-    def test_what_may_not_be_deleted_is_missing(self) -> None:
+    def test_records_that_may_not_be_deleted_are_missing(self) -> None:
         self.partition.deletable = 0
         for number in (2, 3):
             self._write_batch(number, b"a")
@@ -188,7 +188,7 @@ class TestElections:
         with pytest.raises(Violation, match=rf"V20: b2 led quorum epoch {led}, \[1, 2, 3\] heard it all the time"):
             self._elect(led, epoch, stray_epoch)
 
-    def test_who_runs_on_another_disk_than_the_recorded_one_hears_nobody_as_a_voter(self) -> None:
+    def test_a_broker_on_another_disk_than_the_recorded_one_is_no_voter(self) -> None:
         """Seed 980297."""
         lost = {1: "lost", 2: "", 3: ""}
         with pytest.raises(Violation, match=r"V20: b2 led quorum epoch 5, \[2, 3\] heard it all the time"):

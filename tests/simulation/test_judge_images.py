@@ -163,7 +163,7 @@ class TestImages:
         with pytest.raises(Violation, match=f"V13: the snapshot of b1 at {END} says of"):
             self.images.look()
 
-    def test_what_is_not_committed_yet_is_judged_when_something_is(self) -> None:
+    def test_uncommitted_images_are_judged_at_the_next_commit(self) -> None:
         self._snapshot()
         other = [*COMMITTED[:-2], _partition(TOPIC_ID, 2), COMMITTED[-1]]
         self._commit(other[:-1])

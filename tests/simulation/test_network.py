@@ -94,5 +94,7 @@ async def ended(cluster: SimulatedCluster) -> None:
 
 
 @pytest.mark.parametrize("story", [dead, stopped, cut, killed_meanwhile, ended])
-def test_what_a_client_sees(story: Callable[[SimulatedCluster], Coroutine[Any, Any, None]]) -> None:
+def test_a_client_sees_the_troubles_of_its_network(
+    story: Callable[[SimulatedCluster], Coroutine[Any, Any, None]],
+) -> None:
     direct(story, Plan())

@@ -267,7 +267,7 @@ def test_a_deposed_coordinator_renews_no_lock() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_one_that_renews_without_a_record_leaves_a_message_to_two_workers() -> None:
+def test_a_renewal_without_a_record_leaves_a_message_to_two_workers() -> None:
     """The next coordinator knows nothing of the lease: it also forgets that the delivery counts."""
     with pytest.raises(AssertionError, match=r"two workers have the lock|deliveries are not counted"):
         direct(deposed_coordinator, PLAN, queues.renewed_without_a_record)

@@ -85,7 +85,7 @@ def test_the_rules_of_the_menu_are_rules() -> None:
         ((rule(operation=Operation.DESCRIBE),), right(), False),
     ],
 )
-def test_what_rules_allow(rules: tuple[AccessRule, ...], asked: Right, is_allowed: bool) -> None:
+def test_rules_allow_the_listed_calls(rules: tuple[AccessRule, ...], asked: Right, is_allowed: bool) -> None:
     assert allowed(*rules, asked=asked) is is_allowed
 
 
@@ -126,7 +126,7 @@ def test_a_rule_may_be_gone_by_what_came_later_and_may_be_there_until_it_is_know
     assert rules.may_be_allowed(ANN, right(), 21)
 
 
-def test_what_is_denied_may_be_denied_for_certain_only_where_no_later_rule_takes_that_back() -> None:
+def test_a_denial_is_certain_only_where_no_later_rule_takes_it_back() -> None:
     rules = RulesOfTime()
     rules.changed(10, rule(), removed=False)
     rules.changed(20, rule(DENY), removed=False)

@@ -199,7 +199,7 @@ async def all_killed(scene: Scene) -> None:
     assert scene.count(Outcome.OK) > acknowledged + 20
 
 
-def test_what_was_acknowledged_is_there_when_all_have_started_anew() -> None:
+def test_acknowledged_records_are_there_when_all_have_started_anew() -> None:
     play(all_killed, four_brokers())
 
 
@@ -260,7 +260,7 @@ def test_a_leader_stops_before_another_is_elected_uncleanly() -> None:
     play(cut_off, unclean())
 
 
-def test_one_that_goes_on_is_found() -> None:
+def test_a_leader_that_goes_on_is_found() -> None:
     with pytest.raises(AssertionError, match="V14"):
         play(cut_off, unclean(), settings.cut_off_leader_goes_on)
 
@@ -284,7 +284,7 @@ def test_a_session_is_counted_from_the_question() -> None:
     play(answers_late, unclean())
 
 
-def test_one_that_is_counted_from_the_answer_is_found() -> None:
+def test_a_lock_counted_from_the_answer_is_found() -> None:
     with pytest.raises(AssertionError, match="V14"):
         play(answers_late, unclean(), shell.session_lasts_from_its_answer)
 

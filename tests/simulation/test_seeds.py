@@ -102,7 +102,7 @@ def test_a_themes_faults_are_those_that_there_are(theme: str) -> None:
     assert all(plan.faults or plan.outage for plan in plans)
 
 
-def test_what_damages_a_disk_meets_nothing_that_takes_away_the_other_copies() -> None:
+def test_damage_of_a_disk_meets_no_loss_of_the_other_copies() -> None:
     plans = [Plan.draw(seed) for seed in range(300)]
     damaged = [plan for plan in plans if DAMAGES & plan.faults.keys() or plan.outage]
     assert len(damaged) > 20
@@ -111,7 +111,7 @@ def test_what_damages_a_disk_meets_nothing_that_takes_away_the_other_copies() ->
         assert plan.least_min == plan.min_in_sync >= 2
 
 
-def test_what_a_clients_program_finds_wrong_ends_the_run() -> None:
+def test_a_fault_found_by_a_clients_program_ends_the_run() -> None:
     cluster = SimulatedCluster(1, Plan())
     process, _ = cluster.client("one")
 
@@ -181,7 +181,7 @@ def test_a_dead_process_runs_nothing_more_not_even_its_finally(loop: VirtualLoop
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-def test_who_stands_still_finds_all_that_came_meanwhile_and_that_it_is_late(loop: VirtualLoop) -> None:
+def test_a_process_that_stood_still_finds_all_that_came_meanwhile_and_that_it_is_late(loop: VirtualLoop) -> None:
     process = Process("one")
     ticks: list[float] = []
 

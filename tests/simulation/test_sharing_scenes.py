@@ -138,7 +138,7 @@ def test_a_coordinator_goes_on_from_the_target_that_the_one_before_left() -> Non
 
 
 @pytest.mark.timeout(120)
-def test_one_that_does_not_leaves_partitions_without_a_reader() -> None:
+def test_a_coordinator_that_does_not_push_leaves_partitions_without_a_reader() -> None:
     with pytest.raises(AssertionError, match=r"M2: partitions .* have no reader"):
         direct(death_between_the_decisions, PLAN, and_a_successor_that_waits)
 

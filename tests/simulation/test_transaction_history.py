@@ -55,7 +55,7 @@ class TestHistory:
         history.read("c", Copy(BATCH, 1, 1), KEY, 6)
         history.check_end()
 
-    def test_what_was_answered_as_committed_is_there_at_the_end(self, history: TransactionHistory) -> None:
+    def test_records_of_committed_transactions_are_there_at_the_end(self, history: TransactionHistory) -> None:
         history.committed(BATCH, None)
         with pytest.raises(Violation, match="is committed, and rows"):
             history.check_end()

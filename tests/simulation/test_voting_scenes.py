@@ -80,6 +80,6 @@ def _recorded_addresses_alone() -> Patches:
 
 
 @pytest.mark.parametrize("wrong", [_nobody_listens, _recorded_addresses_alone])
-def test_one_that_waits_to_be_found_is_locked_out(wrong: Patching) -> None:
+def test_a_moved_voter_that_waits_to_be_found_is_locked_out(wrong: Patching) -> None:
     with pytest.raises(AssertionError, match="TimeoutError"):
         play(moved_while_it_led, four_brokers(), wrong)

@@ -136,7 +136,7 @@ def test_all_that_is_there_is_read_where_spark_says_so(cluster: Cluster, topic: 
     assert end[topic] == {"0": 10, "1": 10, "2": 10}
 
 
-def test_what_a_limit_leaves_unread_is_reported_with_the_latest_offset(
+def test_offsets_left_unread_by_a_limit_are_reported_with_the_latest_offset(
     cluster: Cluster, admin: Admin, topic: str, asked: Counter[str]
 ) -> None:
     reader = reader_of(cluster, topic, maxOffsetsPerTrigger=15)

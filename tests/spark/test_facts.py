@@ -37,7 +37,7 @@ def numbers(kit: Kit, count: int) -> DataFrame:
 
 
 @proves("SPF.25")
-def test_one_frame_filtered_twice_gives_what_each_filter_asks_for(kit: Kit) -> None:
+def test_a_frame_filtered_twice_gives_the_rows_of_each_filter(kit: Kit) -> None:
     """Spark's push-down to Python sources gets this wrong, so nothing is pushed down, wherever it is switched on."""
     topic = kit.topic(partitions=2)
     for partition in range(2):

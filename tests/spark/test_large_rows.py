@@ -68,7 +68,7 @@ def test_a_stream_reads_one_above_its_bytes_per_trigger(kit: Kit, tmp_path: path
     assert sorted(len(value) for value in collected.values) == [2 * MIB] * 3
 
 
-def test_one_that_is_too_large_is_refused_with_the_setting_that_says_so(kit: Kit, tmp_path: pathlib.Path) -> None:
+def test_a_row_that_is_too_large_is_refused_with_its_setting(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()  # of the default, 8 MiB
     (tmp_path / "one").write_bytes(os.urandom(20 * MIB))
     rows = kit.spark.read.format("binaryFile").load(str(tmp_path)).selectExpr("content AS value")

@@ -177,7 +177,7 @@ def test_two_queries_one_that_fails_and_one_that_is_stopped(
     assert any(each.startswith("query failing failed: ") for each in messages)
 
 
-def test_who_stopped_hears_nothing_more_and_may_begin_again(
+def test_an_observer_that_stopped_hears_nothing_more_and_may_begin_again(
     kit: Kit, registry: CollectorRegistry, tmp_path: pathlib.Path
 ) -> None:
     topic = kit.topic()

@@ -58,7 +58,7 @@ def test_news_end_the_wait_and_no_news_do_not(cluster: Cluster, topic: str) -> N
     assert not seconds_to_news(cluster, ends, 0.4)[0], "it stands behind what was news"
 
 
-def test_what_is_wrong_with_an_end_is_news_too(cluster: Cluster, topic: str) -> None:
+def test_a_wrong_end_is_news_too(cluster: Cluster, topic: str) -> None:
     assert seconds_to_news(cluster, {Partition(topic, 0): 77}, 20.0)[0]
 
 

@@ -103,7 +103,7 @@ def test_avro_without_its_package_says_what_to_do(job: ModuleType, spark: SparkS
         job.parsed(records(spark, "x"), FLIGHTS, "avro", schema)
 
 
-def test_what_avro_has_in_wider_types_is_bad_where_it_does_not_fit(job: ModuleType, spark: SparkSession) -> None:
+def test_wider_values_of_avro_are_bad_where_they_do_not_fit(job: ModuleType, spark: SparkSession) -> None:
     """As from_avro gives it, whose package is not here."""
     schema = schema_from_ddl("carrier string NOT NULL, delay int, ratio float, stops array<int>, gate string")
     kind = "struct<carrier: string, delay: bigint, ratio: double, stops: array<bigint>>"

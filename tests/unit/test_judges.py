@@ -148,7 +148,7 @@ def test_a_voter_that_goes_back_or_votes_twice_in_an_epoch_is_found() -> None:
         votes.epoch(1, "disk", 4)
 
 
-def test_what_a_node_answered_before_it_was_a_voter_counts() -> None:
+def test_answers_of_a_node_before_it_was_a_voter_count() -> None:
     votes = Votes()
     votes.epoch(1, "disk", 6, is_voter=False)
     votes.epoch(1, "disk", 5, is_voter=False)

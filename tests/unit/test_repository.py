@@ -92,6 +92,13 @@ def test_each_public_class_of_the_product_has_a_name_of_its_own() -> None:
     assert not {name: files for name, files in homes.items() if len(files) > 1}
 
 
+def test_names_of_tests_have_a_subject() -> None:
+    """A row of a report says what broke: `test_it_is_kept` says that of nothing."""
+    pronoun = re.compile(r"^ *(?:async )?def (test_(?:it|one|they|who|what)_\w+)", re.MULTILINE)
+    tests = [file for file in sources() if named(file).startswith("tests/")]
+    assert not [f"{named(file)}: {name}" for file in tests for name in pronoun.findall(file.read_text())]
+
+
 def test_nothing_unpickles() -> None:
     found = []
     for file in sources():

@@ -78,14 +78,16 @@ def test_a_setting_of_a_client(row: list[str]) -> None:
 @pytest.mark.parametrize(
     ("kind", "heading"), [(ReplicationSettings, "Of replication ("), (QuorumSettings, "Of the quorum (")]
 )
-def test_what_is_not_configurable(kind: type[ReplicationSettings | QuorumSettings], heading: str) -> None:
+def test_fixed_periods_are_those_of_the_specification(
+    kind: type[ReplicationSettings | QuorumSettings], heading: str
+) -> None:
     told = {name: float(value) for name, value, _ in rows(LIMITS, heading)}
     fields = {field.name: field.default for field in dataclasses.fields(kind)}
     configured = {name for name in fields if name in CONFIGURED or f"quorum_{name}" in CONFIGURED}
     assert told == {name: default for name, default in fields.items() if name not in configured}
 
 
-def test_what_one_request_may_name() -> None:
+def test_limits_of_a_request_are_those_of_the_specification() -> None:
     told = {(name, most, why) for name, most, why in rows(LIMITS, "## What one request may name")}
     counts = {(name, str(most), why) for name, (most, why) in request_limits._MAX.items()}
     sums = {(f"{name}`, the sum", str(most), why) for name, (most, why) in request_limits._MAX_SUM.items()}

@@ -81,7 +81,7 @@ def test_any_bit_that_flips_is_noticed() -> None:
         (encode(KEPT).replace(b"flights", b"flighty"), "f is damaged"),
     ],
 )
-def test_what_is_no_such_file_is_refused_in_a_sentence(data: bytes, words: str) -> None:
+def test_a_file_that_is_no_backup_is_refused_in_a_sentence(data: bytes, words: str) -> None:
     with pytest.raises(CommandFailed) as refused:
         decode(data, "f")
     assert words in str(refused.value)
@@ -138,7 +138,7 @@ def test_a_name_with_other_partitions_or_another_schema_is_a_conflict_also_for_w
         assert planned(replace(EMPTY, topics=[other]), overwrite=overwrite).conflicts == [words]
 
 
-def test_what_is_different_is_left_and_named_unless_it_is_to_be_overwritten() -> None:
+def test_differing_state_is_left_and_named_unless_it_is_to_be_overwritten() -> None:
     there = replace(
         EMPTY,
         topics=[replace(FLIGHTS, configs={"retention.ms": "6", "segment.ms": "1"})],

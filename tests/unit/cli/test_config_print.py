@@ -88,7 +88,7 @@ class TestBroker:
             **{name: (value, "option", "-c") for name, value in secured.items()},
         }
 
-    def test_what_a_named_listener_has_of_its_own_is_told_too(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_settings_of_a_named_listener_are_printed_too(self, capsys: pytest.CaptureFixture[str]) -> None:
         said = {
             "listeners": "OUTSIDE://127.0.0.1:9093,inside://[::1]:9094",
             "listener.security.protocol.map": "outside:SASL_SSL,inside:PLAINTEXT",
@@ -104,7 +104,7 @@ class TestBroker:
         }
         assert {(source, where) for _, source, where in found.values()} == {("option", "-c")}
 
-    def test_what_a_broker_refuses_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_settings_that_a_broker_refuses_are_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["config", "print", "broker", "--set", "segment.ms=soon"]) == 2
         assert "segment.ms=soon (-c) is not valid" in capsys.readouterr().err
         assert run(["config", "print", "broker", "--set", "sasl.oauthbearer.jwks.file=keys.json"]) == 2
@@ -213,7 +213,7 @@ class TestClient:
             ((*SECURED, f"sasl.jaas.config={JAAS}"), "are both given"),
         ],
     )
-    def test_what_a_client_refuses_is_refused_without_a_secret(
+    def test_settings_that_a_client_refuses_are_refused_without_a_secret(
         self, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, lines: tuple[str, ...], told: str
     ) -> None:
         assert run(["config", "print", "client", "--command-config", properties(tmp_path, *lines)]) == 2

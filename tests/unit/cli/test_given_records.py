@@ -51,6 +51,6 @@ def test_a_terminal_is_sent_no_escapes_of_a_record() -> None:
 
 
 @pytest.mark.parametrize("text", ["%x", "%", r"\q", r"\x4"])
-def test_what_is_no_field_is_refused(text: str) -> None:
+def test_names_that_are_no_field_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is none of"):
         parse_format(text, bytes)

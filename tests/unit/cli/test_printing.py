@@ -44,7 +44,7 @@ def test_an_error_message_is_shown_the_same_way(
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_what_is_printable_stays_as_it_is() -> None:
+def test_printable_text_stays_as_it_is() -> None:
     assert printable("Zürich – 東京 🙂 [x]") == "Zürich – 東京 🙂 [x]"
 
 

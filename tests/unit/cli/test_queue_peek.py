@@ -30,7 +30,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("shown", Peeked)
-def test_it_reads_the_offsets_of_that_state(shown: Peeked) -> None:
+def test_peek_reads_the_offsets_of_that_state(shown: Peeked) -> None:
     every = list(pieces(DESCRIPTION, ENDS, shown))
     assert [(piece.partition.offset, piece.partition.end_offset) for piece in every] == PLACES[shown]
 

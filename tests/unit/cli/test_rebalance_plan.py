@@ -70,7 +70,7 @@ def test_no_partition_has_fewer_racks_than_before() -> None:
     assert loads(partitions, moves, brokers)[2][0] == 3 * MIB
 
 
-def test_one_partition_larger_than_all_others_stays() -> None:
+def test_a_partition_larger_than_all_others_stays() -> None:
     partitions = [Placed(TopicPartition("large", 0), (1,), 100 * MIB), *placed((2,), (2,))]
     assert plan_moves(partitions, [broker(1), broker(2)]) == []
 

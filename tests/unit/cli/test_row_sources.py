@@ -82,7 +82,7 @@ def test_a_struct_that_is_null_needs_no_fields() -> None:
     assert from_json(line, schema) == [{"inner": {"a": 1, "at": NOON}}, {"inner": None}, {"inner": None}]
 
 
-def test_what_is_not_there_is_null_and_empty_lines_are_none() -> None:
+def test_absent_fields_are_null_and_empty_lines_are_no_rows() -> None:
     parts = list(json_rows(io.BytesIO(b'\n{"carrier":"UA"}\r\n\n  \n{"delay":1,"carrier":"AA"}'), FLIGHTS))
     assert rows(parts) == [
         {"carrier": "UA", "delay": None, "at": None},
@@ -277,7 +277,7 @@ def test_a_time_that_the_zone_has_not_is_told_with_its_row(tmp_path: pathlib.Pat
 
 
 @pytest.mark.parametrize("zone", ["Mars", "", "UTC+25"])
-def test_what_is_no_zone_is_refused(zone: str) -> None:
+def test_texts_that_are_no_zone_are_refused(zone: str) -> None:
     with pytest.raises(typer.BadParameter, match="is no zone"):
         check_time_zone(zone, RowFormat.PARQUET)
     with pytest.raises(typer.BadParameter, match="it is for --format parquet"):

@@ -61,7 +61,7 @@ def test_a_rule_that_is_not_said_whole_is_wrong_usage(said: RuleOptions) -> None
         wanted_rules(said)
 
 
-def test_what_is_not_said_of_rules_to_remove_is_anything_and_nothing_said_is_wrong_usage() -> None:
+def test_a_removal_of_rules_needs_a_filter_and_absent_ones_match_anything() -> None:
     assert wanted_filters(RuleOptions(named=OF_TOPIC)) == [
         AccessRuleFilter(resource_kind=ResourceKind.TOPIC, name="flights", pattern=Pattern.LITERAL)
     ]
@@ -78,7 +78,7 @@ def test_a_password_is_one_line(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines\n", b"\xff", b"x" * 4_097])
-def test_what_is_no_password_is_wrong_usage(content: bytes) -> None:
+def test_a_text_that_is_no_password_is_wrong_usage(content: bytes) -> None:
     with pytest.raises(typer.BadParameter, match="FILE"):
         one_line(content, "FILE")
 

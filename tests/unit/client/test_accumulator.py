@@ -81,7 +81,7 @@ def test_the_topics_own_limit_makes_batches_smaller() -> None:
     ("setting", "columns"),
     [("`a,b`, c", ("a,b", "c")), ("", ()), (" ", ()), ("a,,b", None)],
 )
-def test_what_batches_tell_of_is_named_as_columns_are(setting: str, columns: tuple[str, ...] | None) -> None:
+def test_statistics_of_batches_are_named_as_their_columns(setting: str, columns: tuple[str, ...] | None) -> None:
     told = Brokers().metadata()
     told.topics[0].configs["statistics.columns"] = setting
     cache = MetadataCache()
@@ -170,6 +170,6 @@ def test_batch_size_says_where_to_cut_and_not_what_is_too_large() -> None:
         assert sorted(len(value) for rows in found for value in rows.column("value").to_pylist()) == [1, 1, 20_000]
 
 
-def test_one_batch_of_batch_size_is_not_cut() -> None:
+def test_a_batch_of_batch_size_is_not_cut() -> None:
     columns = pa.RecordBatch.from_pydict({"value": [bytes(100)] * 95})
     assert len(cut_columns(accumulator(batch_size=10_000), TOPIC_INFO, columns, 1)) == 1

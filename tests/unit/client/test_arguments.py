@@ -85,7 +85,7 @@ def test_partitions_and_time_stamps_become_whole_numbers_of_python(given: object
 
 
 @pytest.mark.parametrize("given", [1.0, True, np.float64(1), np.bool_(True), "1", b"1"], ids=repr)
-def test_what_is_no_whole_number_is_no_partition_and_no_time_stamp(given: object) -> None:
+def test_a_value_that_is_no_whole_number_is_no_partition_and_no_time_stamp(given: object) -> None:
     with pytest.raises(InvalidRecord, match=r"the partition for topic 'flights' is .*: give an int"):
         checked_partition("flights", given)
     with pytest.raises(InvalidRecord, match=r"the time stamp of a record for topic 'flights' is .*: give milliseconds"):

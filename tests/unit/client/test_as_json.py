@@ -75,11 +75,11 @@ def test_a_zone_is_an_offset_from_utc() -> None:
 
 
 @pytest.mark.parametrize("text", ["2023-02-29", "2024-13-01", "10000-01-01", "2024-01-00", "2024-1-1", "today", ""])
-def test_what_is_no_date_is_none(text: str) -> None:
+def test_a_text_that_is_no_date_is_none(text: str) -> None:
     assert days_of(text) is None
     assert microseconds_of(f"{text}T00:00:00", has_zone=False) is None
 
 
 @pytest.mark.parametrize("text", ["2024-05-01", "2024-05-01T24:00:00", "2024-05-01T12:00:00Z", "2024-05-01T12:60:00"])
-def test_what_is_no_time_without_a_zone_is_none(text: str) -> None:
+def test_a_text_that_is_no_time_without_a_zone_is_none(text: str) -> None:
     assert microseconds_of(text, has_zone=False) is None

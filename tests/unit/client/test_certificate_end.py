@@ -21,7 +21,7 @@ DAY = datetime.timedelta(days=1)
 
 
 @pytest.mark.parametrize("days", [1, 365, 3_650])
-def test_it_is_the_end_that_a_library_reads(days: int) -> None:
+def test_the_end_of_a_certificate_is_that_of_a_library(days: int) -> None:
     """From 2050 on the form of the time is another one."""
     key = ec.generate_private_key(CURVE())
     signing = Signing(
@@ -33,7 +33,7 @@ def test_it_is_the_end_that_a_library_reads(days: int) -> None:
 
 
 @pytest.mark.parametrize("cut", range(0, 400, 7))
-def test_what_is_no_certificate_has_no_end_and_raises_nothing(cut: int) -> None:
+def test_bytes_that_are_no_certificate_have_no_end_and_raise_nothing(cut: int) -> None:
     pem = certificate_pem(
         authority_certificate(ec.generate_private_key(CURVE()), Signing(1, datetime.datetime.now(datetime.UTC), DAY))
     )

@@ -29,7 +29,7 @@ def test_names_stand_between_commas_and_in_backquotes(text: str, names: tuple[st
 @pytest.mark.parametrize(
     "text", ["", " ", ",", "a,", ",a", "a,,b", "``", "`a", "a`", "a`b", "`a`b", "`a` `b`", "a`b,c`"]
 )
-def test_what_is_no_name_is_refused_with_its_place(text: str) -> None:
+def test_texts_that_are_no_names_are_refused_with_their_place(text: str) -> None:
     with pytest.raises(InvalidArgument, match=r"names of columns are missing at .* in `backquotes`"):
         parse_names(text)
 

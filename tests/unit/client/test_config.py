@@ -73,7 +73,7 @@ def test_several_servers_and_ipv6() -> None:
         (SERVERS | {"linger.ms": 9, "delivery.timeout.ms": 8}, r"delivery.timeout.ms=8 .* at least linger.ms"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_is_right(settings: dict[str, object], message: str) -> None:
+def test_wrong_settings_are_named_with_the_right_ones(settings: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         parse_config(settings)
 

@@ -85,7 +85,7 @@ def test_a_stream_is_closed_when_nothing_has_been_read_from_it_for_a_while() -> 
     assert cluster.closed == [1]
 
 
-def test_what_is_assigned_next_is_read_from_the_same_stream() -> None:
+def test_partitions_assigned_next_are_read_from_the_same_stream() -> None:
     cluster = reading(4, 4, end_offset=4)
     cluster.push()
     assert offsets(cluster) == [0, 1, 2, 3]
@@ -474,7 +474,7 @@ def test_a_consumer_that_knew_the_former_topic_of_the_name_asks_anew() -> None:
     ]
 
 
-def test_what_is_asked_for_wrongly_is_refused() -> None:
+def test_wrong_requests_are_refused() -> None:
     cluster = reading(1)
     for wrong in (
         [P0, P0],
@@ -491,7 +491,7 @@ def test_what_is_asked_for_wrongly_is_refused() -> None:
         cluster.core.subscribe(TOPIC)
 
 
-def test_who_wants_offsets_alone_asks_for_headers_and_what_came_under_it_is_dropped_for_who_wants_more() -> None:
+def test_a_poll_for_offsets_asks_for_headers_and_a_fuller_poll_drops_them() -> None:
     cluster = Consuming(Brokers())
     fill(cluster.brokers, 3, 2)
     cluster.core.select(RowSelection(offsets_only=True))
@@ -516,7 +516,7 @@ def _id(partition: int) -> common_pb2.PartitionId:
     return common_pb2.PartitionId(topic_id=TOPIC_ID, partition=partition)
 
 
-def test_what_was_buffered_before_a_seek_gives_its_bytes_back() -> None:
+def test_runs_buffered_before_a_seek_give_their_bytes_back() -> None:
     cluster = reading(5, fetch_max_bytes=100)
     cluster.push()
     cluster.core.seek(P0, 2)

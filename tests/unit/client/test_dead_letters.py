@@ -64,7 +64,7 @@ def test_dead_and_living_records_of_one_lease_go_their_ways() -> None:
     assert [message.offset for message in ask.messages] == [0]
 
 
-def test_one_transaction_is_under_way_at_a_time() -> None:
+def test_transactions_of_letters_run_one_at_a_time() -> None:
     working, messages = carrying()
     granted(working, dead_range(5, 5), lease_id=2)
     working.read([5], 6)
@@ -87,7 +87,7 @@ def test_letters_for_two_topics_are_two_transactions() -> None:
     assert (ask.topic.name, [message.offset for message in ask.messages]) == ("first", [5])
 
 
-def test_what_was_not_carried_is_given_back_for_later() -> None:
+def test_letters_that_were_not_carried_are_given_back_for_later() -> None:
     working, messages = carrying()
     working.sent()
     working.settled()
@@ -96,7 +96,7 @@ def test_what_was_not_carried_is_given_back_for_later() -> None:
     assert (span.first_offset, span.last_offset, span.verdict, span.delay_ms) == (0, 1, Verdict.RELEASE, 10_000)
 
 
-def test_what_an_aborted_transaction_accepted_is_given_back_for_later() -> None:
+def test_messages_of_an_aborted_transaction_are_given_back_for_later() -> None:
     working, messages = carrying()
     for message in messages:
         working.enlist(message)

@@ -72,7 +72,7 @@ def test_behind_a_run_that_is_broken_nothing_of_its_partition_counts(executor: E
     assert [run for run, _ in outcome.corrupt] == [run for run, _ in decode_all(runs, _ALL).corrupt]
 
 
-def test_what_is_not_decoded_comes_again_in_its_order(executor: Executor) -> None:
+def test_batches_that_are_not_decoded_come_again_in_their_order(executor: Executor) -> None:
     cluster = Consuming(Brokers())
     cluster.core.assign({TopicPartition(TOPIC, 0): 0})
     cluster.run()

@@ -92,7 +92,7 @@ def test_every_integer_is_compared_exactly(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, decimal.Decimal("NaN"), object(), [1]])
-def test_what_is_no_constant_is_refused(value: object) -> None:
+def test_expressions_without_a_constant_are_refused(value: object) -> None:
     with pytest.raises(InvalidArgument, match="cannot be compared with a column"):
         constant_words(value)
 

@@ -102,7 +102,7 @@ def test_an_offset_that_the_log_does_not_hold_is_refused_with_both_ends(to: int)
 
 
 @pytest.mark.parametrize("to", [-1, True, "first", "@", "@-1", "@x"])
-def test_what_is_no_place_is_refused(to: GroupPosition) -> None:
+def test_texts_that_are_no_place_are_refused(to: GroupPosition) -> None:
     with pytest.raises(InvalidArgument, match="cannot go on at"):
         look_ups({P0: to})
 

@@ -186,7 +186,7 @@ def grouping(broker: GroupBroker, use: Callable[[Groups], Awaitable[_Result]], *
     return with_broker(broker, run)
 
 
-def test_what_a_group_commits_it_finds_again() -> None:
+def test_a_group_finds_its_commits_again() -> None:
     async def use(groups: Groups) -> dict[PartitionKey, Committed]:
         await groups.commit("report", {K0: Committed(7, 2), K1: Committed(9)})
         return await groups.fetch("report", [K0, K1, PartitionKey(ORDERS, 1)])
@@ -228,14 +228,14 @@ def test_a_call_that_was_lost_is_repeated() -> None:
     assert len(broker.epochs_named) == 2
 
 
-def test_what_was_lost_to_the_end_has_an_unknown_outcome() -> None:
+def test_a_commit_lost_to_the_end_has_an_unknown_outcome() -> None:
     broker = GroupBroker()
     broker.lose = 1_000
     with pytest.raises(UnknownOutcome, match="may be done all the same"):
         grouping(broker, lambda groups: groups.commit("report", {K0: Committed(7)}), timeout_ms=400)
 
 
-def test_what_was_only_read_has_no_unknown_outcome() -> None:
+def test_a_read_has_no_unknown_outcome() -> None:
     broker = GroupBroker()
     for core in broker.cores:
         core.coordinator.deposed()

@@ -24,13 +24,13 @@ def test_all_have_heard_of_it() -> None:
     assert (found.missing, found.is_worth_waiting) == ([], False)
 
 
-def test_one_that_runs_may_hear_of_it_soon() -> None:
+def test_a_running_broker_may_hear_of_it_soon() -> None:
     answer = metadata_pb2.GetMetadataResponse(brokers=[broker(2, 99), broker(1, 100)])
     found = hearing(answer, CHANGED_AT)
     assert (found.missing, found.is_worth_waiting) == ([2], True)
 
 
-def test_one_that_is_fenced_is_named_and_not_waited_for() -> None:
+def test_a_fenced_broker_is_named_and_not_waited_for() -> None:
     """So is one without a listener of the name that was asked by, and one that this controller has not heard."""
     answer = metadata_pb2.GetMetadataResponse(
         brokers=[broker(3, 99, FENCED), broker(1, 100), broker(2, None, FENCED)],
@@ -40,6 +40,6 @@ def test_one_that_is_fenced_is_named_and_not_waited_for() -> None:
     assert (found.missing, found.is_worth_waiting) == ([2, 3, 4], False)
 
 
-def test_one_that_was_fenced_since_it_heard_of_it_knows_it() -> None:
+def test_a_broker_fenced_since_it_heard_of_it_knows_it() -> None:
     answer = metadata_pb2.GetMetadataResponse(brokers=[broker(3, 100, FENCED)])
     assert hearing(answer, CHANGED_AT).missing == []

@@ -117,7 +117,7 @@ def test_a_run_whose_last_batch_is_decoded_in_part_has_no_batch_left() -> None:
     assert taken(kept, held(3, 3)) == [b"v3"]
 
 
-def test_what_was_kept_first_goes_where_there_is_no_room() -> None:
+def test_the_oldest_kept_batch_goes_where_there_is_no_room() -> None:
     runs = [run_of(4, end=2, partition=partition) for partition in range(3)]
     kept = KeptBatches(max_bytes=5 * len(runs[0].batches) // 2)
     for run in runs:

@@ -96,7 +96,7 @@ def test_instants_of_all_units_and_zones(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("kind", REFUSED, ids=str)
-def test_what_no_topic_holds_is_refused_with_the_name_of_the_column(kind: pa.DataType) -> None:
+def test_a_type_of_no_topic_is_refused_with_the_name_of_the_column(kind: pa.DataType) -> None:
     with pytest.raises(InvalidSchema, match="column 'c"):
         schema_from_arrow(pa.schema([("c", kind)]))
 

@@ -233,7 +233,7 @@ def test_a_leader_without_the_listener_that_was_asked_is_none_and_what_is_missin
     assert (cache.leader(KEY), cache.why_no_leader(KEY)) == (LeaderAndEpoch(1, 0), None)
 
 
-def test_one_without_a_listener_that_has_no_name_is_told_by_its_option() -> None:
+def test_a_broker_without_the_default_listener_is_named_with_its_option() -> None:
     assert "no listener without a name (--listen)" in str(known(outside(1, listener="")).why_unreachable(1))
 
 

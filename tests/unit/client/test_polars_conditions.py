@@ -61,7 +61,7 @@ def pushed(predicate: pl.Expr) -> list[str]:
         (pl.col("late"), ["`late`"]),
     ],
 )
-def test_what_a_where_can_say_is_pushed_down(predicate: pl.Expr, words: Sequence[str]) -> None:
+def test_conditions_that_a_where_has_are_pushed_down(predicate: pl.Expr, words: Sequence[str]) -> None:
     assert pushed(predicate) == words
 
 
@@ -82,7 +82,7 @@ def test_what_a_where_can_say_is_pushed_down(predicate: pl.Expr, words: Sequence
         (pl.col("delay") > 10).not_() | (pl.col("distance").sqrt() > 2),
     ],
 )
-def test_what_may_mean_something_else_is_left_to_polars(predicate: pl.Expr) -> None:
+def test_conditions_of_another_meaning_are_left_to_polars(predicate: pl.Expr) -> None:
     assert pushed(predicate) == []
 
 

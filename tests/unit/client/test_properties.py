@@ -108,7 +108,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @given(st.dictionaries(TEXT.filter(bool), TEXT, max_size=8))
-def test_what_java_stores_is_read_back(settings: dict[str, str]) -> None:
+def test_properties_stored_by_java_are_read_back(settings: dict[str, str]) -> None:
     lines = [f"{stored(key, is_key=True)}={stored(value, is_key=False)}" for key, value in settings.items()]
     trimmed = {key: value.strip("".join(map(chr, range(33)))) for key, value in settings.items()}
     assert parse_properties("#a comment\n" + "\n".join(lines)) == trimmed
@@ -176,7 +176,7 @@ def test_a_file_without_secrets_may_be_read_by_all(tmp_path: pathlib.Path) -> No
     assert not any(is_secret(name) for name in ("client.id", "bootstrap.servers", *places))
 
 
-def test_what_a_client_keeps_as_a_secret_is_one_in_a_file_too() -> None:
+def test_secrets_of_a_client_are_secrets_in_a_file_too() -> None:
     values = vars_of(parse_config({"bootstrap.servers": "a:1"}))
     kept = {name.replace("_", ".") for name, value in values.items() if isinstance(value, Secret)}
     assert kept == {name for name in config_names() if is_secret(name)} - {"sasl.jaas.config"} == {"sasl.password"}
@@ -197,7 +197,7 @@ def test_a_file_of_kafkas_clients_with_jaas(tmp_path: pathlib.Path) -> None:
     assert (config.sasl_username, config.sasl_password) == ("alice", Secret("a=b:c"))
 
 
-def test_what_is_no_such_file_is_refused(tmp_path: pathlib.Path) -> None:
+def test_texts_that_are_no_properties_are_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InvalidConfig, match=r"none cannot be read \(No such file or directory\)"):
         minilog.properties_file(tmp_path / "none")
     with pytest.raises(InvalidConfig, match="cannot be read"):

@@ -66,7 +66,7 @@ def test_the_end_of_a_leader_counts_before_that_of_the_coordinator() -> None:
     assert [position.undecided_count for position in description.partitions] == [None, 0]
 
 
-def test_what_waits_behind_an_open_transaction_is_no_part_of_the_backlog_and_is_told() -> None:
+def test_records_behind_an_open_transaction_are_shown_beside_the_backlog() -> None:
     """The last stable offset was the end: all was settled, though letters waited behind it."""
     response = queue_pb2.DescribeQueueResponse(partitions=[described(0)])
     ends = {TopicPartition("orders", 0): Ends(12, 30)}

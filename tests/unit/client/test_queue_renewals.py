@@ -67,7 +67,7 @@ def test_a_verdict_before_the_end_of_the_lock_counts_and_a_later_one_names_the_s
         second.accept()
 
 
-def test_what_waits_for_the_program_is_renewed_however_long_it_takes() -> None:
+def test_leases_of_waiting_messages_are_renewed_however_long_it_takes() -> None:
     """A program of one message a lock loses none of those that it has not got."""
     work = Working(max_lock_renewals=1)
     work.grant(leased_range(0, 9))

@@ -47,7 +47,7 @@ def test_a_worker_asks_for_a_lease_when_its_program_polls() -> None:
     assert ask.max_records == 500
 
 
-def test_one_lease_is_asked_for_at_a_time() -> None:
+def test_a_worker_asks_for_one_lease_at_a_time() -> None:
     work = Working()
     assert len(work.wanted(AskLease)) == 1
     work.poll()
@@ -119,7 +119,7 @@ def test_the_program_learns_once_that_it_gets_no_lease(error: Exception) -> None
     assert list(work.worker.errors) == [error]
 
 
-def test_what_is_said_of_earlier_topics_is_no_error_of_the_next() -> None:
+def test_answers_for_earlier_topics_are_no_error_of_the_next() -> None:
     work = Working()
     (ask,) = work.wanted(AskLease)
     work.worker.fail(UnknownTopicId("it is gone"))
@@ -131,7 +131,7 @@ def test_what_is_said_of_earlier_topics_is_no_error_of_the_next() -> None:
 # -- reading
 
 
-def test_one_range_of_each_partition_is_read_at_a_time() -> None:
+def test_a_worker_reads_one_range_of_each_partition_at_a_time() -> None:
     work = Working()
     work.grant(leased_range(0, 4), leased_range(7, 9), leased_range(3, 3, partition=1))
     assert [(e.held.partition.partition, e.held.first_offset) for e in work.wanted(BeginReading)] == [(0, 0), (1, 3)]
@@ -182,7 +182,7 @@ def test_a_range_that_retention_took_is_accepted() -> None:
     assert work.worker.next_wake_ms(0.0) == float("inf")  # nothing is held
 
 
-def test_what_cannot_be_read_here_goes_to_another_worker_later() -> None:
+def test_messages_that_cannot_be_read_here_go_to_another_worker_later() -> None:
     work = Working()
     work.grant(leased_range(0, 9))
     work.read([0, 1], 2)
@@ -287,7 +287,7 @@ def test_a_delay_is_checked(delay: float) -> None:
     message.accept()  # a refused argument is no verdict
 
 
-def test_one_request_of_settlements_is_under_way() -> None:
+def test_a_worker_has_one_request_of_settlements_under_way() -> None:
     work = working()
     messages = work.hand_out()
     messages[0].accept()

@@ -9,7 +9,7 @@ from minilog.queues.message import Verdict
 from tests.unit.client.queueing import Working, leased_range
 
 
-def test_what_a_transaction_settles_is_not_sent_and_not_given_back() -> None:
+def test_messages_settled_by_a_transaction_are_neither_sent_nor_given_back() -> None:
     working = Working()
     working.grant(leased_range(0, 3))
     working.read([0, 1, 2, 3], 4)

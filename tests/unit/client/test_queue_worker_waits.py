@@ -53,7 +53,7 @@ def test_the_program_learns_of_a_topic_that_is_gone_and_what_to_do() -> None:
     assert "(orders) was deleted, or made anew: subscribe anew" in str(error)
 
 
-def test_what_was_leased_before_is_handed_out_when_its_lease_is_renewed() -> None:
+def test_messages_leased_before_are_handed_out_when_their_lease_is_renewed() -> None:
     work = Working()
     work.grant(leased_range(0, 9), must_be_renewed_first=True)
     work.read(range(10), 10)

@@ -39,7 +39,7 @@ def test_aborted_batches_are_dropped_and_those_around_them_are_read() -> None:
     assert cluster.core.position(P0) == 10
 
 
-def test_what_an_aborted_producer_id_wrote_outside_a_transaction_is_read() -> None:
+def test_records_of_an_aborted_producer_id_outside_transactions_are_read() -> None:
     brokers = Brokers()
     fill(brokers, 2)
     brokers.log().aborted = {-1}

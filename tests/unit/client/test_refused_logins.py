@@ -39,7 +39,7 @@ def test_records_for_a_leader_that_does_not_let_the_client_in_fail_at_once() -> 
     assert cluster.accumulator.used_bytes() == 0
 
 
-def test_what_may_be_written_is_unknown() -> None:
+def test_a_write_that_may_have_landed_is_unknown() -> None:
     cluster = proven()
     cluster.mute = True
     out, waiting = cluster.send(b"out"), cluster.send(b"behind")
@@ -72,7 +72,7 @@ def test_other_leaders_are_not_concerned() -> None:
     assert fine.result(0).partition == 1
 
 
-def test_who_gets_no_producer_id_is_told_at_once() -> None:
+def test_a_producer_without_an_id_is_refused_at_once() -> None:
     cluster = Producing(Brokers())
     cluster.refuses_ids = REFUSAL
     waiting = cluster.send(b"waiting")
@@ -100,7 +100,7 @@ class TestPolls:
         with pytest.raises(AuthenticationFailed):
             refusals.raise_first(3.0, is_over=True)
 
-    def test_who_is_let_in_again_hears_nothing(self) -> None:
+    def test_a_client_that_logs_in_again_raises_nothing(self) -> None:
         refusals = BrokerRefusals()
         refusals.refused(1, REFUSAL, 0.0)
         refusals.let_in(1)

@@ -99,7 +99,7 @@ def test_only_a_replica_that_is_in_sync_and_running_is_chosen(how: str) -> None:
     assert read_from(cluster) == 1
 
 
-def test_one_that_leaves_the_isr_is_left_and_one_that_joins_is_turned_to() -> None:
+def test_a_replica_that_leaves_the_isr_is_left_for_one_that_joins() -> None:
     cluster = near(2)
     cluster.push()
     cluster.brokers.in_sync = (1, 3)
@@ -153,7 +153,7 @@ def test_where_the_rack_has_another_replica_that_one_is_next() -> None:
     assert read_from(cluster) == 3
 
 
-def test_it_is_not_turned_to_again_before_a_while() -> None:
+def test_a_left_replica_is_not_turned_to_again_before_a_while() -> None:
     cluster = near(3)
     del cluster.positions[2, 0]
     cluster.core.session_lost(2, cluster.now)
@@ -181,7 +181,7 @@ def test_whatever_a_follower_says_the_leader_is_asked(code: common_pb2.ErrorCode
     assert offsets(cluster) == [0, 1, 2]
 
 
-def test_what_the_leader_then_says_counts() -> None:
+def test_the_answer_of_the_leader_counts_then() -> None:
     cluster = near(3, auto_offset_reset="error")
     say(cluster, 2, common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)
     say(cluster, 1, common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)

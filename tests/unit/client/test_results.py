@@ -109,7 +109,7 @@ def test_threads_that_wait_for_futures_of_one_batch_all_get_their_own() -> None:
         assert [one.result(10).offset for one in waiting] == [0, 1, 2, 3]
 
 
-def test_who_holds_the_lock_of_one_batch_holds_that_of_all() -> None:
+def test_the_lock_of_a_batch_is_that_of_all() -> None:
     """concurrent.futures.wait takes those of all its futures in the order of their ids: with a lock for each batch two
     threads took A and B, and B and A."""
     (first,), _ = joined(1)
@@ -200,7 +200,7 @@ def test_silence_is_five_keepalives_long() -> None:
     assert silence.is_too_long(600.0)
 
 
-def test_who_is_silent_for_two_keepalives_is_doubted() -> None:
+def test_a_side_silent_for_two_keepalives_is_doubted() -> None:
     silence = Silence(1_000.0, 0.0)
     silence.heard(0.0)
     assert not silence.is_doubtful(2_000.0)
@@ -209,7 +209,7 @@ def test_who_is_silent_for_two_keepalives_is_doubted() -> None:
     assert not silence.is_doubtful(3_000.0)
 
 
-def test_who_is_opened_says_something_within_two_keepalives() -> None:
+def test_an_opened_stream_has_a_message_within_two_keepalives() -> None:
     assert not Silence(1_000.0, 0.0).is_too_long(2_000.0)
     silence = Silence(1_000.0, 0.0)
     assert [silence.is_too_long(now) for now in (1_000.0, 2_000.0, 2_500.0)] == [False, False, True]

@@ -100,7 +100,7 @@ def test_the_nulls_of_pandas_are_null(null: Any) -> None:
         ("string", np.int8(1), "none that fits"),
     ],
 )
-def test_what_would_lose_something_is_refused_and_it_is_said_what_to_do(kind: str, value: Any, reason: str) -> None:
+def test_lossy_forms_are_refused_with_a_remedy(kind: str, value: Any, reason: str) -> None:
     with pytest.raises(InvalidRecord, match=reason):
         checked(kind, value)
 

@@ -58,7 +58,7 @@ def test_columns_are_matched_by_name_and_missing_ones_are_null() -> None:
         ("a int", pa.nulls(3)),
     ],
 )
-def test_what_fits_is_cast(words: str, values: pa.Array) -> None:
+def test_values_that_fit_are_cast(words: str, values: pa.Array) -> None:
     found = [row["a"] for row in rows(words, a=values)]
     wanted = [
         value if value is None or not isinstance(value, dict) else {"y": None, **value} for value in values.to_pylist()
@@ -105,7 +105,7 @@ def test_a_value_that_python_has_no_object_for_is_shown_as_its_text() -> None:
 @pytest.mark.parametrize(
     ("words", "values", "complaint"), REFUSED, ids=[f"{words} {n}" for n, (words, *_) in enumerate(REFUSED)]
 )
-def test_what_does_not_fit_is_refused_with_column_and_row(words: str, values: pa.Array, complaint: str) -> None:
+def test_values_that_do_not_fit_are_refused_with_column_and_row(words: str, values: pa.Array, complaint: str) -> None:
     with pytest.raises(InvalidRecord, match=complaint):
         rows(words, a=values)
 

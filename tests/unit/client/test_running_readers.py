@@ -105,7 +105,7 @@ def loosened(schema: TopicSchema) -> TopicSchema:
         (None, "w is null or w = 10", dropped, {"id": 2}, {"id": 2, "w": None}),
     ],
 )
-def test_what_is_evolved_changes_nothing_of_what_a_running_program_gets(
+def test_an_evolution_changes_nothing_for_a_running_program(
     columns: tuple[str, ...] | None,
     where: str | None,
     change: Callable[[TopicSchema], TopicSchema],
@@ -183,7 +183,7 @@ def test_a_version_that_metadata_does_not_tell_of_for_long_is_waited_for_without
     assert reading.rows() == [{"id": 2, "w": 20}]
 
 
-def test_what_a_named_version_cannot_hold_is_an_error_at_once() -> None:
+def test_rows_that_a_named_version_cannot_hold_are_an_error_at_once() -> None:
     reading = Reading(pinned={TOPIC: FIRST})
     reading.evolve(wider)
     reading.write({"id": 1, "w": 2})

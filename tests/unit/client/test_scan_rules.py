@@ -25,7 +25,7 @@ SERVERS = {"bootstrap.servers": "127.0.0.1:1"}
 # -- places
 
 
-def test_one_place_is_for_all_partitions_and_a_dict_for_some() -> None:
+def test_a_place_is_for_all_partitions_and_a_dict_for_some() -> None:
     assert places_of("t", None, "latest", [0, 1]) == {P0: "latest", P1: "latest"}
     assert places_of("t", 5, "earliest", [0, 1]) == {P0: 5, P1: 5}
     assert places_of("t", {1: 7}, "earliest", [0, 1]) == {P0: "earliest", P1: 7}

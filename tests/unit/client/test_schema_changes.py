@@ -49,7 +49,7 @@ def test_a_change_that_changes_nothing_is_no_version() -> None:
     assert as_next_version(FLIGHTS, there_and_back) is FLIGHTS
 
 
-def test_what_is_no_evolution_as_a_whole_is_refused() -> None:
+def test_versions_that_are_no_evolution_as_a_whole_are_refused() -> None:
     """Each version alone is in order; one of them drops what the key is made of."""
     with pytest.raises(InvalidSchema, match="the key is made of carrier, and stays so"):
         as_next_version(

@@ -62,7 +62,7 @@ def test_nothing_is_sent_before_there_is_a_producer_id() -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (101, 0, 0)
 
 
-def test_who_may_have_no_producer_id_is_told_at_once() -> None:
+def test_a_refused_producer_id_is_reported_at_once() -> None:
     producing = Producing(Brokers())
     producing.refuses_ids = AuthorizationFailed("User:poor is not allowed to idempotent write cluster")
     first, other = producing.send(), producing.send(partition=1)
@@ -150,7 +150,7 @@ def test_a_refused_batch_holds_back_those_behind_it() -> None:
     assert values(cluster.brokers) == [b"first", b"0", b"1", b"2"]
 
 
-def test_what_was_always_refused_is_timed_out_and_not_unknown() -> None:
+def test_a_batch_that_was_always_refused_is_timed_out_and_not_unknown() -> None:
     cluster = proven(delivery_timeout_ms=1000)
     cluster.brokers.script.extend([NOT_ENOUGH_REPLICAS] * 1000)
     future = cluster.send(b"a")
@@ -164,7 +164,7 @@ def test_what_was_always_refused_is_timed_out_and_not_unknown() -> None:
     assert cluster.ids_given == 1
 
 
-def test_what_could_never_be_sent_is_timed_out() -> None:
+def test_a_batch_that_could_never_be_sent_is_timed_out() -> None:
     cluster = Producing(Brokers(), delivery_timeout_ms=1000)
     cluster.down = {1, 2}
     future = cluster.send(b"a")
@@ -174,7 +174,7 @@ def test_what_could_never_be_sent_is_timed_out() -> None:
     assert cluster.sent == []
 
 
-def test_what_a_broker_without_the_listener_leads_waits_for_it_and_says_so_in_the_end() -> None:
+def test_batches_for_a_leader_without_the_listener_wait_for_it_and_name_it_in_the_end() -> None:
     cluster = Producing(Brokers(), delivery_timeout_ms=1000)
     cluster.brokers.listener, cluster.brokers.unreachable = "outside", {1}
     cluster.cache.apply(cluster.brokers.metadata())
@@ -335,7 +335,7 @@ def test_lanes_of_other_partitions_go_on() -> None:
     assert stuck.result(0).offset == 0
 
 
-def test_what_went_down_with_a_connection_is_unknown_and_never_failed() -> None:
+def test_batches_lost_with_a_connection_are_unknown_and_never_failed() -> None:
     cluster = proven(delivery_timeout_ms=1000)
     cluster.hold = True
     future = cluster.send(b"a")
@@ -383,7 +383,7 @@ def test_a_batch_that_cannot_be_encoded_fails_alone(monkeypatch: pytest.MonkeyPa
     assert cluster.accumulator.used_bytes() == 0
 
 
-def test_what_was_delivered_is_held_by_nobody_and_goes_without_the_garbage_collector() -> None:
+def test_delivered_batches_are_freed_without_the_garbage_collector() -> None:
     """A batch is up to a mebibyte: the next one is to have its memory."""
     cluster = proven()
     gc.collect()
@@ -400,7 +400,7 @@ def test_what_was_delivered_is_held_by_nobody_and_goes_without_the_garbage_colle
         gc.enable()
 
 
-def test_who_began_to_linger_behind_one_that_is_due_is_waited_for() -> None:
+def test_a_batch_that_lingers_behind_a_due_one_is_waited_for() -> None:
     cluster = proven(linger_ms=5)
     cluster.now = 2_000.0
     cluster.append(b"a", partition=1)
@@ -443,7 +443,7 @@ def test_a_linger_that_was_asked_for_is_kept() -> None:
     assert len(cluster.sent) == sent + 1
 
 
-def test_what_cannot_go_gathers_though_nothing_is_on_its_way() -> None:
+def test_batches_that_cannot_go_gather_though_nothing_is_on_its_way() -> None:
     cluster = proven(linger_ms=None)
     cluster.down.add(1)
     cluster.lose_connection(1)

@@ -56,7 +56,7 @@ def test_each_batch_shows_that_its_producer_id_was_given_to_us() -> None:
         cluster.sent.clear()
 
 
-def test_who_can_write_as_another_is_in_no_log_of_a_program() -> None:
+def test_the_proof_of_a_producer_is_in_no_log_of_a_program() -> None:
     assert "secret" not in repr(replace(enlistment(), producer_proof=b"secret"))
 
 
@@ -108,7 +108,7 @@ def test_each_transaction_has_its_producer_id_and_begins_at_sequence_0() -> None
     assert [(each.producer_id, each.base_sequence) for each in headers] == [(1001, 0), (1002, 0)]
 
 
-def test_what_was_refused_for_a_while_is_sent_again_within_the_transaction() -> None:
+def test_batches_refused_for_a_while_are_sent_again_within_the_transaction() -> None:
     cluster = transacting()
     cluster.brokers.script.extend([NOT_ENOUGH_REPLICAS, TIMED_OUT_THERE])
     future = cluster.send(b"a")
@@ -132,7 +132,7 @@ def test_a_fenced_producer_says_who_took_over_and_fails_all_of_the_transaction()
     assert cluster.accumulator.used_bytes() == 0
 
 
-def test_one_batch_that_fails_ends_the_others_in_all_partitions() -> None:
+def test_a_batch_that_fails_ends_the_others_in_all_partitions() -> None:
     cluster = transacting(partitions=2)
     cluster.hold = True
     waiting = cluster.send(b"a", partition=1)

@@ -114,7 +114,7 @@ def test_retention_that_overtakes_a_partition_that_came_later_skips_no_record_th
     assert cluster.core.position(P1) == 2
 
 
-def test_what_passes_is_asked_again_and_what_does_not_is_told() -> None:
+def test_passing_errors_are_asked_again_and_others_are_raised() -> None:
     cluster = grouped(p0=4)
     cluster.group_error = UnstableOffsetCommit("a transaction has not ended")
     cluster.core.assign([TopicPartition(TOPIC, 0)])
@@ -152,7 +152,7 @@ def test_a_committed_offset_that_the_log_does_not_hold_any_more_follows_auto_off
     assert cluster.core.position(P0) == 0
 
 
-def test_what_is_committed_is_what_was_handed_out_with_its_epoch() -> None:
+def test_commits_are_the_handed_out_positions_with_their_epochs() -> None:
     cluster = grouped(2, p0=0)
     cluster.brokers.log(0).epoch = cluster.brokers.log(1).epoch = 3
     fill(cluster.brokers, 2)

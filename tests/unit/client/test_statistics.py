@@ -85,7 +85,7 @@ def test_short_values_are_told_as_they_are() -> None:
     assert (ratio.lowest, math.isnan(ratio.highest)) == (0.0, True)
 
 
-def test_what_cannot_be_raised_has_no_bound() -> None:
+def test_a_value_that_cannot_be_raised_has_no_bound() -> None:
     (told,) = statistics_of([column("raw", [b"\xff" * 40])])
     assert told.HasField("lowest")
     assert not told.HasField("highest")

@@ -115,5 +115,5 @@ def test_a_number_of_csv_has_the_answer_of_a_row_in_a_float_or_double(value: flo
 @pytest.mark.parametrize(
     ("value", "kind"), [(1.5, "int"), (math.nan, "long"), (1e39, "float"), (0.001, "decimal(5,2)")]
 )
-def test_what_is_more_than_rounding_is_refused(value: float, kind: str) -> None:
+def test_losses_above_rounding_are_refused(value: float, kind: str) -> None:
     assert (as_row(value, kind), in_table(value, pa.float64(), kind)) == (REFUSED, REFUSED)

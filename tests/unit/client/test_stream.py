@@ -153,7 +153,7 @@ def test_finishing_says_when_time_was_too_short() -> None:
     assert (all_taken, taken) == (False, [ONE.message])
 
 
-def test_what_was_heard_before_a_late_look_counts_once() -> None:
+def test_a_message_before_a_late_look_counts_once() -> None:
     """A side that said something once, and nothing for five seconds in which this process stood still: the excuse of
     the late look holds at the looks behind it too."""
 
@@ -202,7 +202,7 @@ def test_the_period_of_signs_of_life_may_change_while_the_stream_is_open() -> No
     assert play(count()) == (10, 5, False)
 
 
-def test_what_is_sent_when_a_sign_of_life_is_due_takes_its_place() -> None:
+def test_a_message_sent_when_a_sign_of_life_is_due_takes_its_place() -> None:
     async def count() -> int:
         broker = Broker()
         broker.connects.set()

@@ -49,7 +49,7 @@ def test_a_side_that_takes_nothing_is_sent_no_more_than_its_window() -> None:
     run(work)
 
 
-def test_what_came_of_a_frame_in_part_is_counted_and_told() -> None:
+def test_a_part_of_a_frame_is_counted_and_reported() -> None:
     async def work() -> None:
         told: list[bool] = []
         taker, sender = connection(partly=lambda: told.append(True)), connection()
@@ -91,7 +91,7 @@ def test_everybody_hears_of_the_end(is_aborted: bool) -> None:
     run(work)
 
 
-def test_what_was_sent_before_a_close_arrives() -> None:
+def test_bytes_sent_before_a_close_arrive() -> None:
     async def work() -> None:
         one, other = connection(), connection()
         joined(one, other, piece_bytes=5)
@@ -104,7 +104,7 @@ def test_what_was_sent_before_a_close_arrives() -> None:
     run(work)
 
 
-def test_what_is_no_frame_ends_the_reading_and_not_the_writing() -> None:
+def test_bytes_that_are_no_frame_end_the_reading_and_not_the_writing() -> None:
     async def work() -> None:
         one, other = connection(), connection(most_frame_bytes=10)
         joined(one, other)

@@ -56,7 +56,7 @@ def test_a_client_knows_all_versions_and_reads_them_once() -> None:
 @pytest.mark.parametrize(
     "schemas", [[OF_LATER], [schema_to_wire(SECOND)]], ids=["a type of later", "a version left out"]
 )
-def test_what_cannot_be_read_is_the_error_of_who_asks_for_it(schemas: list[typed_pb2.TopicSchema]) -> None:
+def test_a_version_that_cannot_be_read_is_the_error_of_its_reader(schemas: list[typed_pb2.TopicSchema]) -> None:
     cache = MetadataCache()
     apply(cache, told(*schemas), told(schema_to_wire(FIRST), name="other", topic_id=b"o" * 16))
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_a_new_topic_proposes_a_first_version(given: TopicSchema | pa.Schema, pr
     assert not new_topic(NewTopic("t")).HasField("schema")
 
 
-def test_what_is_no_schema_is_refused_before_anything_is_sent() -> None:
+def test_values_that_are_no_schema_are_refused_before_anything_is_sent() -> None:
     with pytest.raises(InvalidArgument, match="give a TopicSchema or an Arrow schema"):
         new_topic(NewTopic("t", schema="carrier string"))
     with pytest.raises(InvalidSchema, match="a type that no topic can have"):

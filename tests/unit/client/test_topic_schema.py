@@ -104,7 +104,7 @@ def test_ids_are_given_outer_fields_first_and_each_once() -> None:
     assert flights().last_field_id == 8
 
 
-def test_what_spark_says_of_a_frame_is_a_schema() -> None:
+def test_the_json_of_a_frame_of_spark_is_a_schema() -> None:
     said = {
         "type": "struct",
         "fields": [
@@ -147,7 +147,7 @@ def test_what_spark_says_of_a_frame_is_a_schema() -> None:
         ("`a.b` int", "has a dot"),
     ],
 )
-def test_what_is_no_schema_is_refused_with_a_sentence(words: str, complaint: str) -> None:
+def test_values_that_are_no_schema_are_refused_with_a_sentence(words: str, complaint: str) -> None:
     with pytest.raises(InvalidSchema, match=complaint.replace("(", r"\(")):
         first_version(parse_ddl(words))
 
@@ -207,7 +207,7 @@ def test_a_comment_is_short_and_printable(comment: str, complaint: str) -> None:
         ),
     ],
 )
-def test_what_no_topic_keeps_is_refused_with_column_and_type(field: dict[str, object], complaint: str) -> None:
+def test_types_that_no_topic_keeps_are_refused_with_column_and_type(field: dict[str, object], complaint: str) -> None:
     with pytest.raises(InvalidSchema, match=complaint) as refusal:
         schema_from_json(json.dumps([field]))
     assert "{" not in str(refusal.value)
@@ -221,7 +221,7 @@ def test_a_collation_in_words_is_refused_and_the_plain_one_of_spark_is_taken() -
 
 
 @pytest.mark.parametrize("text", ["{", "1", '{"fields": [1]}', '{"fields": [{"name": "a"}]}', "[" * 100_000])
-def test_what_is_no_json_schema_is_refused(text: str) -> None:
+def test_texts_that_are_no_json_schema_are_refused(text: str) -> None:
     with pytest.raises(InvalidSchema):
         schema_from_json(text)
 

@@ -142,7 +142,7 @@ def test_a_batch_of_columns_that_is_ended_at_any_step_is_taken_whole_or_not_at_a
     assert steps > 10
 
 
-def test_what_was_taken_before_is_not_forgotten_while_it_is_on_its_way() -> None:
+def test_records_taken_before_are_not_forgotten_on_their_way() -> None:
     to = accumulator()
     future = send(to, b"first", 0, Future())
     to.begin_flush()

@@ -121,7 +121,7 @@ class TestProduce:
         assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "NOT_LEADER_OR_FOLLOWER")
         assert "hunter2" not in span.to_json()
 
-    def test_what_nobody_answers_ends_when_it_is_handed_on(self) -> None:
+    def test_the_span_of_an_unanswered_batch_ends_when_it_is_handed_on(self) -> None:
         client, broker = Process(), Process()
         sender = client.tracing.opened(PRODUCE)
         leader = broker.tracing.served(PRODUCE, sender.metadata)
@@ -132,7 +132,7 @@ class TestProduce:
         assert trace_ids(client.spans("Produce send")) == trace_ids(broker.spans("Produce append"))
         assert len(client.spans("Produce send")) == 1
 
-    def test_what_is_not_answered_when_the_stream_ends_is_told(self) -> None:
+    def test_the_span_of_a_batch_at_the_end_of_its_stream_says_so(self) -> None:
         client = Process()
         sender = client.tracing.opened(PRODUCE)
         sender.sending(produced(1, 2))
@@ -201,7 +201,7 @@ class TestSampling:
         leader.closed()
         return sorted(trace_ids(opener.spans("Produce send"))), sorted(trace_ids(server.spans("Produce append")))
 
-    def test_what_is_said_of_the_stream_counts_for_its_batches(self) -> None:
+    def test_the_sampling_of_a_stream_counts_for_its_batches(self) -> None:
         off = Process(ParentBased(ALWAYS_OFF))
         assert self.both(off, Process(), 5) == ([], [])
         ours, theirs = self.both(Process(), Process(ParentBased(ALWAYS_OFF)), 5)
@@ -291,7 +291,7 @@ class TestWhenItIsOn:
             ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, "'http/json' is not supported"),
         ],
     )
-    def test_what_is_not_known_is_told_and_stops_nobody(
+    def test_an_unknown_exporter_is_reported_and_stops_nobody(
         self, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, said: dict[str, str], told: str
     ) -> None:
         with pytest.raises(ValueError, match=told):

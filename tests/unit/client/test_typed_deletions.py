@@ -240,9 +240,7 @@ def found(batch: bytes, where: str | None = None, *, deletions: bool = False, se
 @pytest.mark.parametrize(
     ("where", "rows"), [(None, [1, 3]), ("n > 6", [3]), ("n is null", []), ("id = 1", [1]), ("id = 2", [])]
 )
-def test_who_does_not_ask_for_deletions_gets_none_and_who_asks_gets_all(
-    where: str | None, rows: list[int], sent: bool
-) -> None:
+def test_deletions_come_to_readers_that_ask_for_them_alone(where: str | None, rows: list[int], sent: bool) -> None:
     assert [one["id"] for one in found(MIXED, where, sent=sent)] == rows
     with_deletions = found(MIXED, where, deletions=True, sent=sent)
     assert [one["_offset"] for one in with_deletions if one["_deleted"]] == [1, 3]

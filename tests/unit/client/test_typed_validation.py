@@ -174,7 +174,7 @@ def test_nulls_are_looked_for_at_any_depth(words: str) -> None:
     assert "may not be null" in str(refused(batch, TopicSchemas((strict,))))
 
 
-def test_what_is_in_a_null_struct_may_be_null() -> None:
+def test_fields_of_a_null_struct_may_be_null() -> None:
     words = "a struct<x: int NOT NULL, l: array<struct<x: int NOT NULL>> NOT NULL>, m map<int, struct<x: int NOT NULL>>"
     schema = first_version(parse_ddl(words))
     place, counts = (field.type for field in schema.arrow_schema)

@@ -30,7 +30,7 @@ pytestmark = proves("DK.2")
         (VersionRange(1, 9), VersionRange(5, 5), None),
     ],
 )
-def test_who_is_too_old_is_said(own: VersionRange, other: VersionRange, too_old: str | None) -> None:
+def test_the_side_that_is_too_old_is_named(own: VersionRange, other: VersionRange, too_old: str | None) -> None:
     if too_old is None:
         check_protocol(own, "client", other, "broker")
         check_protocol(other, "broker", own, "client")
@@ -42,7 +42,7 @@ def test_who_is_too_old_is_said(own: VersionRange, other: VersionRange, too_old:
         assert str(other) in str(raised.value)
 
 
-def test_who_tells_no_range_speaks_the_first_version() -> None:
+def test_a_side_without_a_range_speaks_the_first_version() -> None:
     assert range_from_wire(common_pb2.ClientIdentity().protocol) == FIRST
     assert range_from_wire(PROTOCOL.to_wire()) == PROTOCOL
 

@@ -122,7 +122,7 @@ def test_the_form_of_records_is_read() -> None:
         {"form": "picture"},
     ],
 )
-def test_what_cannot_be_read_is_told(fields: dict[str, str]) -> None:
+def test_a_page_that_cannot_be_read_says_so(fields: dict[str, str]) -> None:
     with pytest.raises(InvalidArgument):
         wanted_records(fields)
 

@@ -28,7 +28,7 @@ def test_lines_and_letters_of_all_languages_stay() -> None:
     assert shown_bytes("eins\n\tzwei ü 日本 🙂".encode(), Form.TEXT).text == "eins\n\tzwei ü 日本 🙂"
 
 
-def test_what_is_no_utf_8_is_shown_byte_by_byte() -> None:
+def test_bytes_that_are_no_utf_8_are_shown_one_by_one() -> None:
     assert shown_bytes(b"a\xff\xfeb", Form.TEXT).text == "a\\xff\\xfeb"
 
 
@@ -67,7 +67,7 @@ def test_a_deep_document_is_laid_out_up_to_the_end_of_what_is_shown() -> None:
     assert shown_bytes(b'{"a":' * 900 + b"1" + b"}" * 900, Form.JSON).is_cut
 
 
-def test_what_is_no_json_is_text_and_says_so() -> None:
+def test_a_value_that_is_no_json_is_text_and_says_so() -> None:
     for content in (b"nothing", b"[" * 100_00, b"1" * 10_000, b'"\xff"', b" " * (JSON_BYTES + 1)):
         shown = shown_bytes(content, Form.JSON)
         assert "text" in shown.note

@@ -63,7 +63,7 @@ def test_a_snapshot_serves_everybody_until_it_is_too_old() -> None:
     run(test)
 
 
-def test_what_took_much_cpu_lives_longer() -> None:
+def test_a_snapshot_that_took_much_cpu_lives_longer() -> None:
     async def test(snapshots: Snapshots, clock: Clock, cpu: Clock) -> None:
         read = Reads(cpu, cpu_s=0.5)
         await snapshots.get("a", read)

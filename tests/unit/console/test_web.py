@@ -236,7 +236,7 @@ def test_a_login_leads_to_pages_of_this_console_alone() -> None:
     run(test, CLOSED)
 
 
-def test_what_was_typed_comes_back_escaped() -> None:
+def test_typed_text_comes_back_escaped() -> None:
     async def test(app: ASGIApp) -> None:
         page = await ask(app, "/login")
         form = {"user": '"><script>alert(1)</script>', "password": "", "form_token": form_token_of(page)}

@@ -59,7 +59,7 @@ def refused(cluster: ControllerCluster, *arguments: object) -> MinilogError:
     return error
 
 
-def test_what_is_set_is_kept_for_all_or_for_one_and_told_with_those_of_all_first(cluster: ControllerCluster) -> None:
+def test_settings_are_kept_for_all_or_for_one_and_shown_with_those_of_all_first(cluster: ControllerCluster) -> None:
     assert error_of(alter(cluster, 2, {LAG: "5000", RETENTION: "-1"})) is None
     assert error_of(alter(cluster, None, {LAG: "20000"})) is None
     assert kept(cluster) == [(None, LAG, "20000"), (2, LAG, "5000"), (2, RETENTION, "-1")]
@@ -67,7 +67,7 @@ def test_what_is_set_is_kept_for_all_or_for_one_and_told_with_those_of_all_first
     assert cluster.image.take_changes().broker_settings
 
 
-def test_one_request_is_one_batch_and_what_is_so_already_is_not_written(cluster: ControllerCluster) -> None:
+def test_a_request_is_one_batch_and_equal_settings_are_not_written(cluster: ControllerCluster) -> None:
     batches, records = len(cluster.batches), len(cluster.records)
     alter(cluster, None, {LAG: "20000", RETENTION: "1"})
     assert (len(cluster.batches), len(cluster.records)) == (batches + 1, records + 2)
@@ -76,7 +76,7 @@ def test_one_request_is_one_batch_and_what_is_so_already_is_not_written(cluster:
     assert [(setting.name, setting.value) for setting in response.former] == [(LAG, "20000")]
 
 
-def test_what_is_deleted_is_gone_and_what_was_not_there_is_no_error(cluster: ControllerCluster) -> None:
+def test_deleted_settings_are_gone_and_absent_ones_are_no_error(cluster: ControllerCluster) -> None:
     alter(cluster, 3, {LAG: "20000"})
     response = alter(cluster, 3, {}, [LAG, RETENTION])
     assert [(setting.name, setting.value) for setting in response.former] == [(LAG, "20000")]
@@ -84,7 +84,7 @@ def test_what_is_deleted_is_gone_and_what_was_not_there_is_no_error(cluster: Con
     assert cluster.image.broker_settings == {}
 
 
-def test_one_wrong_setting_refuses_the_whole_request(cluster: ControllerCluster) -> None:
+def test_a_wrong_setting_refuses_the_whole_request(cluster: ControllerCluster) -> None:
     error = refused(cluster, None, {LAG: "20000", RETENTION: "-2"})
     assert isinstance(error, InvalidConfig)
     assert str(error) == "retention.ms=-2 (set while running) is not valid: expected a whole number of at least -1"
@@ -105,7 +105,7 @@ def test_one_wrong_setting_refuses_the_whole_request(cluster: ControllerCluster)
         (-1, {LAG: "1"}, (), ResourceNotFound, "the brokers are 1, 2, 3"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(
+def test_impossible_settings_are_refused_in_one_sentence(
     cluster: ControllerCluster,
     broker_id: int | None,
     set_: dict[str, str],
@@ -128,14 +128,14 @@ def test_below_its_level_nothing_is_written(cluster: ControllerCluster) -> None:
     assert "level 5" in str(error)
 
 
-def test_what_another_version_kept_can_be_deleted(cluster: ControllerCluster) -> None:
+def test_settings_of_another_version_can_be_deleted(cluster: ControllerCluster) -> None:
     cluster.append_by_another(broker_setting_record(2, "of.the.future", "1"))
     assert kept(cluster) == [(2, "of.the.future", "1")]
     assert error_of(alter(cluster, 2, {}, ["of.the.future"])) is None
     assert kept(cluster) == []
 
 
-def test_they_survive_a_failover_and_a_snapshot(cluster: ControllerCluster) -> None:
+def test_settings_survive_a_failover_and_a_snapshot(cluster: ControllerCluster) -> None:
     alter(cluster, None, {LAG: "20000"})
     alter(cluster, 1, {RETENTION: "1"})
     cluster.fail_over()
@@ -164,7 +164,7 @@ def test_a_copy_of_an_image_is_its_own() -> None:
     assert image.broker_settings == {1: {LAG: "1"}}
 
 
-def test_who_is_not_the_controller_decides_nothing(cluster: ControllerCluster) -> None:
+def test_a_broker_that_is_not_the_controller_decides_nothing(cluster: ControllerCluster) -> None:
     cluster.controller.deactivate(2)
     assert isinstance(refused(cluster, None, {LAG: "20000"}), NotController)
 

@@ -41,7 +41,7 @@ def test_the_broker_epoch_is_the_offset_of_the_registration(cluster: ControllerC
 
 
 @proves("MD.41")
-def test_what_the_broker_says_of_its_former_life_counts_and_not_the_settings_of_today() -> None:
+def test_the_report_of_a_former_life_counts_and_not_the_settings_of_today() -> None:
     cluster = ControllerCluster(defaults=OS)
     cluster.start_all(3)
     key = led_by(cluster, 2, replicas=1)

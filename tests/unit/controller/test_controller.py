@@ -55,7 +55,7 @@ def test_an_answer_that_rests_on_what_is_not_committed_waits_for_it_too(cluster:
     assert refused.results[0].error.message.startswith("topic a exists")
 
 
-def test_what_changes_nothing_is_answered_at_once(cluster: ControllerCluster) -> None:
+def test_requests_that_change_nothing_are_answered_at_once(cluster: ControllerCluster) -> None:
     cluster.controller.heartbeat(
         "beat",
         peer_pb2.HeartbeatRequest(broker_id=2, broker_epoch=cluster.epoch(2), metadata_offset=99),
@@ -103,7 +103,7 @@ def test_deposed_it_answers_that_it_is_not_the_controller_and_drops_what_was_not
     cluster.created("a")
 
 
-def test_who_is_not_active_says_so_and_who_is(cluster: ControllerCluster) -> None:
+def test_an_inactive_controller_names_the_active_one(cluster: ControllerCluster) -> None:
     cluster.controller.deactivate(3)
     response = cluster.register(4)
     assert isinstance(error_of(response), NotController)
@@ -117,7 +117,7 @@ def test_who_is_not_active_says_so_and_who_is(cluster: ControllerCluster) -> Non
     assert cluster.controller.next_tick_ms == float("inf")
 
 
-def test_one_decision_is_one_batch(cluster: ControllerCluster) -> None:
+def test_a_decision_is_one_batch(cluster: ControllerCluster) -> None:
     for index in range(4):
         cluster.created(f"t{index}", partitions=3)
     before = len(cluster.batches)

@@ -92,7 +92,7 @@ def pass_by(cluster: ControllerCluster, wait_ms: float) -> None:
 
 
 class TestLife:
-    def test_it_is_good_for_a_day_and_renewed_for_a_week(self, cluster: ControllerCluster) -> None:
+    def test_a_token_lives_for_a_day_and_is_renewed_for_a_week(self, cluster: ControllerCluster) -> None:
         now_ms = cluster.wall_ms
         told = create(cluster).token
         assert (told.token_id, told.owner, list(told.renewers)) == ("0f1e", "User:alice", ["User:bob"])
@@ -106,14 +106,14 @@ class TestLife:
         long = create(cluster, replace(TOKEN, token_id="long", max_lifetime_ms=30 * DAY_MS)).token
         assert long.max_timestamp_ms == now_ms + 7 * DAY_MS
 
-    def test_it_is_renewed_from_now_on_and_never_above_its_maximum(self, cluster: ControllerCluster) -> None:
+    def test_a_renewal_counts_from_now_on_and_never_above_the_maximum(self, cluster: ControllerCluster) -> None:
         told = create(cluster).token
         pass_by(cluster, 1_000)
         assert renew(cluster).expiry_timestamp_ms == cluster.wall_ms + DAY_MS
         assert renew(cluster, period_ms=5_000).expiry_timestamp_ms == cluster.wall_ms + 5_000
         assert renew(cluster, period_ms=30 * DAY_MS).expiry_timestamp_ms == told.max_timestamp_ms
 
-    def test_one_that_is_expired_is_not_renewed(self, cluster: ControllerCluster) -> None:
+    def test_an_expired_token_is_not_renewed(self, cluster: ControllerCluster) -> None:
         create(cluster)
         pass_by(cluster, DAY_MS)
         assert isinstance(error_of(renew(cluster)), DelegationTokenExpired)
@@ -121,13 +121,13 @@ class TestLife:
         assert described(cluster) == []
         assert error_of(expire(cluster)) is None  # to remove it is no harm
 
-    def test_it_can_end_sooner(self, cluster: ControllerCluster) -> None:
+    def test_a_token_can_end_sooner(self, cluster: ControllerCluster) -> None:
         create(cluster)
         assert expire(cluster, period_ms=5_000).expiry_timestamp_ms == cluster.wall_ms + 5_000
         assert cluster.image.tokens["0f1e"].expiry_timestamp_ms == cluster.wall_ms + 5_000
 
     @pytest.mark.parametrize("period_ms", [None, -1])
-    def test_it_can_end_at_once(self, cluster: ControllerCluster, period_ms: int | None) -> None:
+    def test_a_token_can_end_at_once(self, cluster: ControllerCluster, period_ms: int | None) -> None:
         create(cluster)
         assert expire(cluster, period_ms=period_ms).expiry_timestamp_ms == cluster.wall_ms
         assert cluster.image.tokens == {}
@@ -141,7 +141,7 @@ class TestLife:
         refused = create(cluster, replace(TOKEN, token_id="other", max_lifetime_ms=period_ms))
         assert isinstance(error_of(refused), InvalidArgument)
 
-    def test_what_is_expired_is_removed_from_time_to_time(self, cluster: ControllerCluster) -> None:
+    def test_expired_tokens_are_removed_from_time_to_time(self, cluster: ControllerCluster) -> None:
         create(cluster, replace(TOKEN, max_lifetime_ms=5_000))
         create(cluster, replace(TOKEN, token_id="lives"))
         pass_by(cluster, SETTINGS.expiry_check_interval_ms)
@@ -180,7 +180,7 @@ class TestWhoMay:
         assert described(cluster, EVE) == described(cluster, EVE, "User:alice") == []
         assert list(cluster.image.tokens) == ["0f1e"]
 
-    def test_who_may_all_sees_all_and_ends_any(self, cluster: ControllerCluster) -> None:
+    def test_a_user_with_all_rights_sees_all_and_ends_any(self, cluster: ControllerCluster) -> None:
         create(cluster)
         create(cluster, replace(TOKEN, token_id="0a", owner="User:bob", renewers=()))
         assert described(cluster, ADMIN) == ["0f1e", "0a"]
@@ -259,7 +259,7 @@ class TestTheLog:
         assert before.take_changes().security
         assert before == cluster.image
 
-    def test_what_shows_a_token_shows_no_verifier(self, cluster: ControllerCluster) -> None:
+    def test_a_shown_token_has_no_verifier(self, cluster: ControllerCluster) -> None:
         create(cluster)
         assert "kkkk" not in repr(cluster.image.tokens["0f1e"])
 

@@ -108,7 +108,7 @@ def test_every_departure_from_every_state_keeps_the_rules() -> None:
 
 
 @proves("MD.2")
-def test_who_could_lead_does_and_nobody_else_does_without_an_unclean_election() -> None:
+def test_only_an_eligible_replica_leads_without_an_unclean_election() -> None:
     for before, given in itertools.product(all_states(), all_rules()):
         outcome = reconsider(before, given)
         judge(before, outcome.state, given)

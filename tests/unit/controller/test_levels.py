@@ -20,7 +20,7 @@ pytestmark = proves("MD.22")
 BOTH, OLD, NEW = VersionRange(1, 2), VersionRange(1, 1), VersionRange(2, 2)
 
 
-def test_what_came_with_a_level_is_written_from_there_on() -> None:
+def test_records_of_a_level_are_written_from_there_on() -> None:
     level = ClusterLevel(BOTH)
     assert [level.allows(each) for each in (1, 2)] == [True, False]
     level.reach(2)
@@ -101,7 +101,7 @@ def test_there_is_no_way_back_and_twice_is_once() -> None:
     ("at", "levels", "what_to_do"),
     [(2, OLD, "start this broker with a version that supports level 2"), (1, NEW, "raise the level")],
 )
-def test_who_cannot_read_the_level_is_not_registered(at: int, levels: VersionRange, what_to_do: str) -> None:
+def test_a_broker_that_cannot_read_the_level_is_not_registered(at: int, levels: VersionRange, what_to_do: str) -> None:
     cluster = ControllerCluster(levels=BOTH)
     cluster.register(1, levels=BOTH)
     upgrade(cluster, at)

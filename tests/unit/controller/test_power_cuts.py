@@ -83,7 +83,7 @@ def test_whole_copies_lead_whoever_stays_away(order: tuple[int, ...], min_in_syn
 @_PAUSES
 @pytest.mark.parametrize("order", list(itertools.permutations(ALL)))
 @pytest.mark.parametrize("rotten", ALL)
-def test_one_that_comes_back_damaged_changes_nothing(order: tuple[int, ...], rotten: int, pause_ms: float) -> None:
+def test_a_broker_that_comes_back_damaged_changes_nothing(order: tuple[int, ...], rotten: int, pause_ms: float) -> None:
     cluster, key = cut()
     for number, broker_id in enumerate(order):
         wait(cluster, key, list(order[:number]), {}, pause_ms)
@@ -160,7 +160,7 @@ def test_a_copy_that_is_torn_no_more_leads_at_once() -> None:
     assert cluster.state(key).leader_id == other
 
 
-def test_who_left_the_isr_long_ago_never_becomes_eligible_by_a_restart() -> None:
+def test_a_replica_outside_the_isr_never_becomes_eligible_by_a_restart() -> None:
     cluster = ControllerCluster()
     cluster.start_all(3)
     key = cluster.created()
@@ -179,7 +179,7 @@ def test_who_left_the_isr_long_ago_never_becomes_eligible_by_a_restart() -> None
     assert behind not in {*state.in_sync_replicas, *state.eligible_leaders}
 
 
-def test_who_left_while_another_led_at_min_is_not_eligible_when_that_one_goes() -> None:
+def test_a_replica_that_left_at_min_is_not_eligible_when_the_leader_goes() -> None:
     cluster = ControllerCluster()
     cluster.start_all(3)
     key = cluster.created()

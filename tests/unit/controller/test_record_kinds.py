@@ -20,7 +20,7 @@ def test_each_kind_of_the_wire_has_a_row() -> None:
 @pytest.mark.parametrize(
     "kind", [kind for kind in KINDS.values() if kind.level > FIRST_LEVEL], ids=lambda kind: kind.field
 )
-def test_what_came_with_a_level_is_not_written_below_it(kind: RecordKind) -> None:
+def test_records_of_a_level_are_not_written_below_it(kind: RecordKind) -> None:
     """A rule asks the level first. One that forgets it writes nothing that an older broker cannot read."""
     ledger = Ledger(MetadataImage(), 0, lambda records: 0, [], lambda broker_id: True)
     ledger.image.level = kind.level - 1

@@ -11,7 +11,7 @@ pytestmark = proves("MD.11")
 LATE_MS = 3_000.0
 
 
-def test_it_is_what_each_says_with_its_heartbeats() -> None:
+def test_the_replayed_offset_is_that_of_the_heartbeats() -> None:
     replayed = Replayed()
     assert replayed.offsets() == {}
     replayed.report(1, 10, 12, 0.0)

@@ -169,7 +169,7 @@ def test_uncordon_ends_it_but_for_what_has_begun(cluster: ControllerCluster) -> 
 # -- forget
 
 
-def test_what_was_set_for_one_that_is_forgotten_goes_with_it(cluster: ControllerCluster) -> None:
+def test_settings_of_a_forgotten_broker_go_with_it(cluster: ControllerCluster) -> None:
     ticket = cluster.ticket()
     request = admin_pb2.AlterBrokerSettingsRequest(broker_id=5, set_configs={"replica.lag.time.max.ms": "5000"})
     cluster.controller.alter_broker_settings(ticket, request)

@@ -173,7 +173,7 @@ class TestUsers:
         assert [each.name for each in described(cluster, "bob").users] == ["bob"]
         assert isinstance(error_of(described(cluster, "nobody")), ResourceNotFound)
 
-    def test_one_that_is_created_was_not_there_unless_the_answer_was_lost(self, cluster: ControllerCluster) -> None:
+    def test_a_created_user_was_not_there_unless_the_answer_was_lost(self, cluster: ControllerCluster) -> None:
         assert alter(cluster, upsertion(expectation=NEW)) is None
         before = len(cluster.records)
         assert alter(cluster, upsertion(expectation=NEW)) is None
@@ -183,7 +183,7 @@ class TestUsers:
             assert "user 'alice' exists, with SCRAM-SHA-512" in str(error)
         assert unchanged(cluster, before)
 
-    def test_one_that_is_altered_is_there(self, cluster: ControllerCluster) -> None:
+    def test_an_altered_user_is_there(self, cluster: ControllerCluster) -> None:
         assert isinstance(alter(cluster, upsertion(expectation=EXISTING)), ResourceNotFound)
         assert alter(cluster, upsertion()) is None
         assert alter(cluster, upsertion(of=credential(SHA_256), expectation=EXISTING)) is None
@@ -211,7 +211,7 @@ class TestUsers:
             (keys_of_another_mechanism(), "each has 32"),
         ],
     )
-    def test_what_is_no_credential_is_refused(
+    def test_values_that_are_no_credential_are_refused(
         self, cluster: ControllerCluster, wrong: security_pb2.UserAlteration, why: str
     ) -> None:
         before = len(cluster.records)
@@ -266,7 +266,7 @@ class TestRules:
         assert delete(cluster, wanted) == []
         assert cluster.image.access_rules == {READ, WRITE, DENIED} - set(found)
 
-    def test_what_any_of_several_matches_is_deleted_once(self, cluster: ControllerCluster) -> None:
+    def test_a_rule_that_several_filters_match_is_deleted_once(self, cluster: ControllerCluster) -> None:
         create(cluster, READ, WRITE, DENIED)
         wanted = AccessRuleFilter(principal="User:alice"), AccessRuleFilter(operation=Operation.READ)
         assert delete(cluster, *wanted) == [READ, WRITE, DENIED]
@@ -292,7 +292,7 @@ class TestRules:
             ),
         ],
     )
-    def test_what_could_never_match_is_refused(
+    def test_rules_that_could_never_match_are_refused(
         self, cluster: ControllerCluster, wrong: AccessRule, kind: type[MinilogError], why: str
     ) -> None:
         before = len(cluster.records)
@@ -355,7 +355,7 @@ class TestQuotas:
             (("User:alice", "connections", 2), DuplicateResource),
         ],
     )
-    def test_what_is_no_quota_is_refused(
+    def test_values_that_are_no_quota_are_refused(
         self, cluster: ControllerCluster, wrong: tuple[str, str, int], kind: type[MinilogError]
     ) -> None:
         before = len(cluster.records)
@@ -463,7 +463,7 @@ def test_another_controller_has_what_is_committed_and_nothing_else(cluster: Cont
     assert [each.name for each in described(cluster).users] == ["alice", "bob"]
 
 
-def test_what_is_not_committed_yet_is_told_when_it_is(cluster: ControllerCluster) -> None:
+def test_changes_are_shown_when_they_are_committed(cluster: ControllerCluster) -> None:
     cluster.controller.alter_users(1_001, security_pb2.AlterUsersRequest(alterations=[upsertion()]))
     cluster.controller.describe_users(1_002, security_pb2.DescribeUsersRequest())
     assert cluster.controller.take_effects() == []

@@ -106,7 +106,7 @@ def test_a_large_image_is_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decode_snapshot(content, snapshot_id) == image
 
 
-def test_what_is_not_whole_is_refused() -> None:
+def test_a_snapshot_that_is_not_whole_is_refused() -> None:
     snapshot_id, content = snapshot_of(history().image)
     ends = [position for position, _ in iterate_headers(content)]
     for end in (*ends, len(content) - 1, 17):

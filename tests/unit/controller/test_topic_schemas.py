@@ -144,7 +144,7 @@ def test_a_schema_without_any_ids_is_a_proposal_too(cluster: ControllerCluster) 
     ],
 )
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_what_can_be_no_schema_creates_no_topic(
+def test_an_impossible_schema_creates_no_topic(
     cluster: ControllerCluster, told: typed_pb2.TopicSchema, complaint: str, validate_only: bool
 ) -> None:
     before = list(cluster.records)
@@ -272,7 +272,7 @@ def test_a_topic_without_a_schema_is_given_none(cluster: ControllerCluster) -> N
     assert "plain has no schema" in str(error)
 
 
-def test_one_alteration_is_done_whole_or_not_at_all(cluster: ControllerCluster) -> None:
+def test_an_alteration_is_done_whole_or_not_at_all(cluster: ControllerCluster) -> None:
     key = created(cluster)
     second = with_gate(FLIGHTS)
     bad = replace(second, version=5)
@@ -316,7 +316,7 @@ def test_a_topic_created_again_has_another_schema(cluster: ControllerCluster) ->
     assert isinstance(refused(cluster, rename_column(with_gate(FLIGHTS), "delay", "late")), InvalidUpdateVersion)
 
 
-def test_who_has_a_replica_is_told_with_the_configuration(cluster: ControllerCluster) -> None:
+def test_replicas_get_a_schema_with_the_configuration(cluster: ControllerCluster) -> None:
     key = created(cluster)
     assert cluster.image.effective_config(key.topic_id).schemas == TopicSchemas((FLIGHTS,))
     cluster.image.take_changes()

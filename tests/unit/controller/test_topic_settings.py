@@ -53,7 +53,7 @@ def test_a_topic_has_what_it_was_made_with_whoever_is_the_controller_later(clust
     assert cluster.image.effective_config(other.topic_id) == OTHERWISE
 
 
-def test_who_is_eligible_does_not_rest_on_the_controllers_own_configuration(cluster: ControllerCluster) -> None:
+def test_eligibility_does_not_rest_on_the_controllers_own_configuration(cluster: ControllerCluster) -> None:
     """Half of a rolling change: the leader would commit alone, and the controller would keep the other eligible."""
     cluster.fail_over(defaults=OTHERWISE)
     key = cluster.created("t", replication_factor=2)
@@ -80,7 +80,7 @@ def test_a_topic_whose_record_names_no_defaults_has_what_is_built_in_on_every_br
     assert image.effective_config(b"o" * 16) == BUILT_IN
 
 
-def test_what_is_built_in_is_what_brokers_are_configured_with_unless_they_are_told() -> None:
+def test_built_in_settings_count_for_brokers_without_their_own() -> None:
     assert default_topic_config(BrokerConfig()) == BUILT_IN
 
 

@@ -109,7 +109,7 @@ def test_without_a_factor_it_is_three_or_the_number_of_brokers() -> None:
         assert len(cluster.state(PartitionKey(result.topic_id, 0)).replicas) == expected
 
 
-def test_one_refused_topic_of_a_request_keeps_no_other_back(cluster: ControllerCluster) -> None:
+def test_a_refused_topic_keeps_no_other_of_its_request_back(cluster: ControllerCluster) -> None:
     request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=name) for name in ("a", "a b", "c", "a")])
     cluster.controller.create_topics("ticket", request)
     cluster.commit()
@@ -249,7 +249,7 @@ def test_an_internal_topic_is_created_once_whoever_asks() -> None:
     assert created_internal(cluster, "__transactions") != first
 
 
-def test_one_voter_makes_internal_topics_of_one_replica() -> None:
+def test_a_single_voter_makes_internal_topics_of_one_replica() -> None:
     cluster = ControllerCluster(voters=(1,))
     cluster.start_all(1)
     topic_id = created_internal(cluster)

@@ -34,7 +34,7 @@ def ids(cluster: ControllerCluster) -> list[int]:
     return [voter.broker_id for voter in cluster.image.voters]
 
 
-def test_one_becomes_three_five_and_three() -> None:
+def test_a_voter_becomes_three_five_and_three() -> None:
     cluster = cluster_of(1)
     for broker_id in (3, 2, 5, 4):
         assert alter(cluster, broker_id, ADD).changed
@@ -73,7 +73,7 @@ def test_a_command_given_twice_changes_once() -> None:
         (1, admin_pb2.VOTER_CHANGE_NONE, InvalidArgument, "is not known"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_impossible_changes_are_refused(
     broker_id: int, change: admin_pb2.VoterChange.ValueType, error: type[MinilogError], words: str
 ) -> None:
     cluster = cluster_of(1, 2, 3)
@@ -117,7 +117,7 @@ def test_without_a_majority_of_the_voters_after_it_nothing_changes() -> None:
     assert alter(cluster, 4, ADD).changed, "1 and 4 are two of three"
 
 
-def test_one_change_at_a_time() -> None:
+def test_voters_change_one_at_a_time() -> None:
     cluster = cluster_of(1, 2, 3)
     for broker_id in (4, 5):
         request = admin_pb2.AlterVoterRequest(broker_id=broker_id, change=ADD)

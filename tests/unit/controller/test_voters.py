@@ -50,7 +50,7 @@ def test_given_twice_with_the_lost_directory_it_replaces_once(cluster: Controlle
 
 
 @pytest.mark.parametrize(("broker_id", "why"), [(2, "is no voter"), (1, "nothing is lost")])
-def test_what_lost_nothing_is_refused(cluster: ControllerCluster, broker_id: int, why: str) -> None:
+def test_a_replacement_of_a_sound_voter_is_refused(cluster: ControllerCluster, broker_id: int, why: str) -> None:
     before = len(cluster.records)
     refusal = error_of(replace(cluster, broker_id))
     assert isinstance(refusal, InvalidArgument)
@@ -63,7 +63,7 @@ def test_a_voter_that_is_not_running_is_refused(cluster: ControllerCluster) -> N
     assert "is not running" in str(error_of(replace(cluster, 1)))
 
 
-def test_one_at_a_time() -> None:
+def test_replacements_go_one_at_a_time() -> None:
     cluster = ControllerCluster(voters=(1, 2, 3))
     cluster.start_all(3)
     with_an_empty_disk(cluster, 2)

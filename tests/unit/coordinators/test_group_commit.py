@@ -97,7 +97,7 @@ def test_a_refused_decision_has_no_place() -> None:
     assert log.batches == [[1], [2], [5]]
 
 
-def test_what_waits_in_a_term_that_is_over_is_dropped() -> None:
+def test_changes_that_wait_in_a_term_that_is_over_are_dropped() -> None:
     log = Batches()
     commit = GroupCommit(log)
     commit.write(decision(1))

@@ -109,7 +109,7 @@ def test_the_log_stays_short(decisions: list[dict[str, int | None]]) -> None:
         assert len(log.records) - log.start <= 3 * 7 + SLACK + 9, "three times the table, the slack, and one decision"
 
 
-def test_what_stands_still_is_carried_along_only_while_the_log_is_long() -> None:
+def test_idle_state_is_carried_along_only_while_the_log_is_long() -> None:
     log = ListLog()
     table = log.table(0)
     table.write([Change(Name(key), 1) for key in "abc"])

@@ -107,7 +107,7 @@ def test_a_partition_has_a_bound_of_ranges_and_more_is_refused_until_some_are_se
     assert len(world.state().ranges) == MAX_RANGES - 1
 
 
-def test_what_was_delivered_before_is_leased_in_whole_ranges_at_the_bound() -> None:
+def test_delivered_messages_are_leased_in_whole_ranges_at_the_bound() -> None:
     world, _ = with_ranges(MAX_RANGES - 1)
     more = world.lease(10)
     begin = offsets(more)[0]

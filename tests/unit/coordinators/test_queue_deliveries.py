@@ -57,7 +57,7 @@ def test_of_many_messages_with_one_that_kills_its_worker_one_dies(count: int) ->
     assert life == 6  # in the first the leader has not reported yet
 
 
-def test_what_was_delivered_before_is_leased_in_smaller_ranges_and_at_last_alone() -> None:
+def test_delivered_messages_are_leased_in_smaller_ranges_and_at_last_alone() -> None:
     world = with_records(300)
     sizes = []
     for number in range(5):

@@ -110,13 +110,13 @@ CODECS: list[RecordCodec[Any, Any]] = [transaction_codec(), group_codec()]
 
 @given(transaction_changes)
 @settings(max_examples=60, deadline=None)
-def test_what_is_written_of_transactions_is_read_again(change: Change[Any, Any]) -> None:
+def test_records_of_transactions_are_read_as_written(change: Change[Any, Any]) -> None:
     assert transaction_codec().decode(transaction_codec().encode(change)) == change
 
 
 @given(group_changes)
 @settings(max_examples=60, deadline=None)
-def test_what_is_written_of_groups_is_read_again(change: Change[Any, Any]) -> None:
+def test_records_of_groups_are_read_as_written(change: Change[Any, Any]) -> None:
     assert group_codec().decode(group_codec().encode(change)) == change
 
 
@@ -174,7 +174,7 @@ def test_a_state_of_a_later_version_is_no_damage() -> None:
         transaction_codec().decode(LogRecord(key, value))
 
 
-def test_one_key_is_always_written_the_same_way() -> None:
+def test_a_key_is_always_written_the_same_way() -> None:
     """Else it could not be compacted by key."""
     for codec, key in ((transaction_codec(), TransactionKey("t", 0)), (group_codec(), GroupKey("g", producer_id=0))):
         keys = {codec.encode(Change(key, None)).key for _ in range(3)}  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def test_every_service_of_the_proto_files_is_one_that_brokers_bound_and_tests_fu
     assert len(written) >= 7
 
 
-def test_what_is_said_to_be_fuzzed_by_hand_is_named_there() -> None:
+def test_messages_fuzzed_by_hand_are_named_there() -> None:
     folder = pathlib.Path(tests.unit.fuzz.__path__[0])
     for kind, module in BY_HAND.items():
         text = (folder / f"{module}.py").read_text()

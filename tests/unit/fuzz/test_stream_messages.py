@@ -42,7 +42,7 @@ def produced(*payloads: bytes) -> StreamMessage[data_pb2.ProduceRequest]:
 @pytest.mark.parametrize("framing", FRAMINGS, ids=lambda framing: framing.kind.__name__)
 @fuzzing(60)
 @given(st.data())
-def test_what_is_sent_comes_as_it_was(framing: Framing[Any], data: st.DataObject) -> None:
+def test_sent_messages_come_as_they_were(framing: Framing[Any], data: st.DataObject) -> None:
     given_message = data.draw(sent(framing))
     came = framing.decode(b"".join(framing.parts(given_message)))
     assert came.message == given_message.message
@@ -117,6 +117,6 @@ def test_lengths_that_promise_more_than_came_take_no_memory() -> None:
         split(struct.pack("<II3I", 2**32 - 1, 3, *[2**32 - 1] * 3) + bytes(20))
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_bytes_that_are_no_message_are_refused() -> None:
     with pytest.raises(CorruptMessage, match="is no ProduceRequest"):
         PRODUCE.decode(struct.pack("<II", 8, 0) + b"\xff" * 8)

@@ -20,7 +20,7 @@ def test_the_commit_end_is_the_largest_that_a_majority_has(voters: int) -> None:
         assert sum(each > end for each in ends) <= voters // 2
 
 
-def test_one_voter_is_its_own_majority() -> None:
+def test_a_single_voter_is_its_own_majority() -> None:
     assert majority_commit([7]) == 7
 
 

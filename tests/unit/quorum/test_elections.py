@@ -34,7 +34,7 @@ def is_active(cluster: QuorumCluster, *, besides: QuorumMachine) -> bool:
 
 
 @pytest.mark.parametrize("voters", [(1,), THREE, (1, 2, 3, 4, 5)])
-def test_one_leader_and_everybody_follows_it(voters: tuple[int, ...]) -> None:
+def test_a_leader_is_elected_and_everybody_follows_it(voters: tuple[int, ...]) -> None:
     cluster, leader, others = quorum(voters)
     end = leader.append(topic_record("a"))
     cluster.run(50)
@@ -157,7 +157,7 @@ def test_a_voter_that_is_late_now_and_then_stands_where_it_hears_no_leader() -> 
     assert others[1].node.role is not Role.FOLLOWER
 
 
-def test_what_a_leader_was_sent_while_it_stood_still_is_no_sign_that_a_majority_hears_it_now() -> None:
+def test_messages_from_before_a_stand_still_are_no_sign_of_a_majority_now() -> None:
     """Else one that was deposed meanwhile stands above its follower, and deposes it (found by the simulator)."""
     cluster, leader, others = quorum()
     assert leader.node is not None
@@ -184,7 +184,7 @@ def test_a_majority_that_is_gone_stops_all_and_comes_back() -> None:
 
 
 @proves("MD.9", "MD.19")
-def test_one_that_is_stuck_in_a_later_epoch_comes_back_and_the_leader_stays() -> None:
+def test_a_voter_stuck_in_a_later_epoch_comes_back_and_the_leader_stays() -> None:
     cluster, leader, (stuck, _) = quorum()
     assert leader.node is not None
     cluster.stop(stuck.node_id)
@@ -211,7 +211,7 @@ def test_a_voter_whose_log_is_behind_is_not_elected() -> None:
 
 
 @proves("MD.5")
-def test_what_was_not_committed_is_truncated_and_the_leader_serves_the_rest() -> None:
+def test_uncommitted_entries_are_truncated_and_the_leader_serves_the_rest() -> None:
     cluster, leader, others = quorum()
     cluster.cut_off(leader.node_id)
     leader.append(topic_record("lost"))

@@ -122,7 +122,7 @@ def test_votes_that_are_asked_in_the_name_of_others_depose_nobody(seed: int, ahe
 
 
 @proves("MD.18")
-def test_what_one_voter_answers_is_not_believed_while_a_leader_is_heard() -> None:
+def test_the_epoch_of_a_single_voter_is_not_believed_while_a_leader_is_heard() -> None:
     """By its followers; the leader goes at most one leap, and stays."""
     cluster, leader, (follower, sick) = quorum()
     before = cluster.node(follower.node_id).epoch

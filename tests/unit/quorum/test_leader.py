@@ -65,7 +65,7 @@ def test_the_first_metadata_entry_says_which_cluster_it_is_and_who_votes() -> No
 
 
 @proves("MD.5")
-def test_what_is_appended_is_committed_by_its_sync_and_not_before() -> None:
+def test_entries_are_committed_by_their_sync_and_not_before() -> None:
     cluster = alone()
     machine, node = cluster.machine(1), cluster.node(1)
     assert machine.append(topic_record("a")) == FOUNDED + 1
@@ -127,7 +127,7 @@ def test_a_start_that_ended_before_the_cluster_record_is_taken_up() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_was_committed_survives_a_loss_of_power(seed: int) -> None:
+def test_committed_entries_survive_a_loss_of_power(seed: int) -> None:
     cluster = QuorumCluster(seed)
     machine = cluster.machine(1)
     names: set[str] = set()

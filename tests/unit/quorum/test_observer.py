@@ -88,7 +88,7 @@ def test_after_any_history_of_crashes_all_have_the_same_log(seed: int) -> None:
 
 
 @proves("MD.34")
-def test_what_was_replayed_is_never_truncated() -> None:
+def test_replayed_entries_are_never_truncated() -> None:
     cluster = pair()
     cluster.machine(1).append(topic_record("a"))
     cluster.run(50)

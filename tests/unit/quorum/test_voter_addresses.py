@@ -34,7 +34,7 @@ def record(history: VoterHistory, *, has_addresses: bool) -> None:
     history.start_at(10, "cluster", voters, has_addresses=has_addresses)
 
 
-def test_what_a_broker_was_started_with_comes_first_until_the_voters_change(
+def test_addresses_of_the_start_come_first_until_the_voters_change(
     history: VoterHistory, addresses: VoterAddresses
 ) -> None:
     assert hosts(addresses, 2) == ["given2"]
@@ -72,7 +72,7 @@ def test_its_own_address_a_broker_knows_best(history: VoterHistory, addresses: V
     assert addresses.of(1) == (OWN,)
 
 
-def test_who_names_leaders_without_end_fills_no_memory(addresses: VoterAddresses) -> None:
+def test_a_peer_that_names_leaders_without_end_fills_no_memory(addresses: VoterAddresses) -> None:
     for broker_id in range(10, 1_000):
         addresses.introduce(at(broker_id, "told"))
     assert len(addresses.known_ids()) < 20

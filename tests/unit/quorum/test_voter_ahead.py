@@ -49,9 +49,7 @@ def is_up_to_date(machine: QuorumMachine) -> bool:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("ahead", [1, 3, 1_000_000])
-def test_it_replays_what_the_leader_commits_and_is_a_voter_again_when_its_address_is_recorded(
-    seed: int, ahead: int
-) -> None:
+def test_a_voter_ahead_replays_commits_and_votes_again_when_its_address_is_recorded(seed: int, ahead: int) -> None:
     cluster, moved = moved_while_it_led(seed, ahead=ahead)
     leader = cluster.leader()
     cluster.run(5_000)
@@ -88,7 +86,7 @@ def test_its_copy_counts_for_nothing_as_long_as_it_only_listens(seed: int) -> No
     assert {is_up_to_date(machine) for machine in cluster.running()} == {True}
 
 
-def test_it_is_free_when_it_is_removed() -> None:
+def test_a_voter_ahead_is_free_when_it_is_removed() -> None:
     cluster, moved = moved_while_it_led(0)
     cluster.run(5_000)
     change_voters(cluster, tuple(each for each in THREE if each != moved.node_id))
@@ -152,7 +150,7 @@ def register(cluster: QuorumCluster, machine: QuorumMachine) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("ahead", [1, 3])
-def test_it_is_a_voter_again_without_a_command_when_its_broker_has_registered(seed: int, ahead: int) -> None:
+def test_a_voter_ahead_votes_again_without_a_command_when_its_broker_has_registered(seed: int, ahead: int) -> None:
     cluster, moved = moved_while_it_led(seed, ahead=ahead)
     leader = cluster.leader()
     cluster.run(5_000)

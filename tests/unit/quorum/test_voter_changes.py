@@ -56,7 +56,7 @@ def role(machine: QuorumMachine) -> Role:
     return machine.node.role
 
 
-def test_one_voter_becomes_three_and_five_and_three_again() -> None:
+def test_a_voter_becomes_three_and_five_and_three_again() -> None:
     cluster = started((1,), (2, 3, 4, 5))
     for voters in ((1, 2), (1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5), (1, 2, 3, 4), (1, 2, 3)):
         end = change(cluster, voters)

@@ -194,7 +194,7 @@ def test_a_replacement_needs_the_majority_before_it_too() -> None:
     assert lost.node.may_vote
 
 
-def test_what_only_the_voters_before_a_replacement_held_back_is_committed_with_it() -> None:
+def test_entries_held_back_by_the_former_voters_are_committed_with_a_replacement() -> None:
     cluster, leader, (lost, other) = whole()
     lost_directory_id = emptied(lost)
     cluster.run(1_000)

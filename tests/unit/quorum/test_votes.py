@@ -111,7 +111,7 @@ def test_a_vote_is_on_disk_before_it_is_answered() -> None:
 
 
 @proves("MD.4")
-def test_one_vote_in_an_epoch_and_the_same_candidate_is_told_again() -> None:
+def test_a_voter_has_one_vote_in_an_epoch_and_repeats_it_to_its_candidate() -> None:
     cluster, _, node = lonely_voter()
     epoch = node.epoch + 1
     ask(cluster, node, request(cluster, epoch))
@@ -154,7 +154,7 @@ def test_a_candidate_whose_log_is_behind_is_refused_and_its_epoch_adopted_when_i
 
 
 @proves("MD.9")
-def test_who_hears_the_leader_refuses_everybody_else() -> None:
+def test_a_voter_that_hears_the_leader_refuses_everybody_else() -> None:
     cluster = QuorumCluster(0, (1, 2, 3))
     cluster.start(1, 2, 3)
     cluster.run(1_000)

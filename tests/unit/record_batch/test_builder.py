@@ -163,7 +163,7 @@ def test_rows_of_one_size_fill_their_slices() -> None:
     assert max(len(build(part)) for part in parts) <= 100_000
 
 
-def test_one_large_row_among_small_ones_is_cut_out() -> None:
+def test_a_large_row_among_small_ones_is_cut_out() -> None:
     columns = records_to_columns([b"s"] * 50 + [bytes(5000)] + [b"s"] * 50)
     parts = split_columns(columns, 6000)
     assert sum(part.num_rows for part in parts) == 101

@@ -140,7 +140,7 @@ def test_a_cut_header_is_refused(length: int) -> None:
         ({"attributes": Attributes.DELETES}, "a topic with a schema"),
     ],
 )
-def test_what_no_batch_can_have_is_refused(change: dict[str, int], message: str) -> None:
+def test_headers_that_no_batch_can_have_are_refused(change: dict[str, int], message: str) -> None:
     with pytest.raises(CorruptMessage, match=message):
         decode_header(encode_header(replace(GOLDEN_HEADER, **change)))
 
@@ -161,7 +161,7 @@ def test_a_whole_header_of_a_later_version_is_not_called_damage(form: bytes) -> 
 
 
 @pytest.mark.parametrize("form", LATER_FORMS.values(), ids=LATER_FORMS)
-def test_what_looks_like_a_later_version_and_is_not_whole_is_damage(form: bytes) -> None:
+def test_a_later_version_that_is_not_whole_is_damage(form: bytes) -> None:
     with pytest.raises(CorruptMessage):
         decode_header(form)
 

@@ -130,7 +130,7 @@ def test_an_aborted_batch_is_skipped_by_its_header_and_its_payload_is_not_looked
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
 )
-def test_what_the_process_lacks_is_not_blamed_on_the_batch(wanting: Exception) -> None:
+def test_a_codec_missing_in_the_process_is_not_blamed_on_the_batch(wanting: Exception) -> None:
     with pytest.raises(ResourceExhausted, match="is not damaged") as raised, arrow_errors(decode_header(full_batch())):
         raise wanting
     assert raised.value.retriable
@@ -139,7 +139,7 @@ def test_what_the_process_lacks_is_not_blamed_on_the_batch(wanting: Exception) -
 @pytest.mark.parametrize(
     "invalid", [pa.ArrowInvalid("Column 0: Offset invariant failure"), OSError("ZSTD decompression failed")]
 )
-def test_what_arrow_calls_invalid_is_corrupt(invalid: Exception) -> None:
+def test_a_payload_that_arrow_calls_invalid_is_corrupt(invalid: Exception) -> None:
     with pytest.raises(CorruptMessage, match="is not valid"), arrow_errors(decode_header(full_batch())):
         raise invalid
 

@@ -101,7 +101,7 @@ def test_to_os_and_back_writing_goes_on_whoever_hears_of_it_first(first: int) ->
 
 
 @proves("ISR.12")
-def test_what_a_full_disk_dropped_is_asked_of_it_again() -> None:
+def test_a_setting_dropped_by_a_full_disk_is_asked_of_it_again() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
     cluster[1].files.fill("/")

@@ -85,7 +85,7 @@ def test_while_a_read_is_under_way_its_session_gives_signs_of_life() -> None:
 
 
 @proves("RD.3")
-def test_what_is_in_memory_is_sent_while_another_partition_is_read_from_the_disk() -> None:
+def test_runs_in_memory_are_sent_while_another_partition_is_read_from_the_disk() -> None:
     cluster = cold()
     cluster.controller.create(OTHER, (1,), 1)
     cluster.settle()
@@ -128,7 +128,7 @@ def test_a_session_has_one_read_at_a_time_and_its_partitions_take_turns() -> Non
 
 
 @proves("RD.4")
-def test_what_is_read_for_a_position_that_was_given_up_is_not_sent_and_not_sent_to_the_next_one() -> None:
+def test_runs_for_an_abandoned_position_are_sent_to_nobody() -> None:
     cluster = cold()
     session_id = cluster.consume(1, 0)
     pull(cluster, session_id)
@@ -142,7 +142,7 @@ def test_what_is_read_for_a_position_that_was_given_up_is_not_sent_and_not_sent_
 
 
 @proves("RD.2")
-def test_who_gives_up_one_position_after_the_other_has_one_read_all_the_same() -> None:
+def test_a_reader_that_gives_up_each_position_has_one_read_all_the_same() -> None:
     cluster = cold()
     session_id = cluster.consume(1, 0)
     pull(cluster, session_id)
@@ -181,7 +181,7 @@ def test_records_that_were_deleted_while_they_were_read_are_not_sent() -> None:
 
 
 @proves("RD.5")
-def test_what_a_follower_read_before_it_cut_its_log_is_not_sent() -> None:
+def test_runs_read_before_a_follower_cut_its_log_are_not_sent() -> None:
     """A position may be judged anew, by the same leader, when the log has gone another way: the run is of no use."""
     cluster = cold(brokers=3)
     follower = cluster[2]
@@ -234,7 +234,7 @@ def test_an_error_of_a_read_that_nobody_waits_for_is_nobodys(error: Exception) -
 
 
 @proves("RD.5")
-def test_what_could_not_be_read_for_it_was_cut_meanwhile_is_asked_for_again() -> None:
+def test_runs_cut_during_their_read_are_asked_for_again() -> None:
     cluster = cold()
     session_id = cluster.consume(1, 0)
     pull(cluster, session_id)
@@ -251,7 +251,7 @@ def test_what_could_not_be_read_for_it_was_cut_meanwhile_is_asked_for_again() ->
 
 
 @proves("RD.3")
-def test_what_is_waited_for_has_half_of_the_credit_and_the_rest_goes_on() -> None:
+def test_an_awaited_read_has_half_of_the_credit_and_the_rest_goes_on() -> None:
     cluster = cold(size_bytes=1_000)
     credit = 2 * len(batch(size_bytes=1_000))
     session_id = cluster.consume(1, 0, credit=credit)

@@ -256,7 +256,7 @@ def test_deletions_wait_for_followers_that_fetch_and_not_for_those_that_are_gone
     assert leader.expired_deletions(expired_ms) == 6
 
 
-def test_what_is_remembered_of_cleanings_is_bounded() -> None:
+def test_the_memory_of_cleanings_is_bounded() -> None:
     expiring = ExpiringDeletions(NOT_COMPACTED, 0.0)
     for number in range(1, MOST_REMEMBERED + 2):
         expiring.cleaned(CompactionPoint(number, 0), float(number))

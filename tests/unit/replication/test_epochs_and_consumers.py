@@ -144,7 +144,7 @@ def test_a_read_above_the_high_watermark_waits() -> None:
     assert cluster.runs(1, again)[-1].first_offset == 1
 
 
-def test_who_has_no_replica_says_so() -> None:
+def test_a_broker_without_a_replica_says_so() -> None:
     cluster = ReplicaCluster(leader_id=None)
     cluster.controller.create(KEY, (1, 2), 1)
     session_id = cluster.consume(3, 0)

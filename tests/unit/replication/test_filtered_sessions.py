@@ -158,7 +158,7 @@ def test_after_a_costly_message_the_next_one_waits_for_its_turn_and_after_a_shor
     assert cluster[1].next_message(session_id) is not None
 
 
-def test_what_is_asked_by_many_is_read_once_and_what_was_asked_long_ago_is_forgotten() -> None:
+def test_a_filter_of_many_is_read_once_and_an_old_one_is_forgotten() -> None:
     scanners = Scanners()
     asked = typed_pb2.Selection(schema_version=1, field_ids=[1], where=compared(1, 2, 3))
     same = typed_pb2.Selection.FromString(asked.SerializeToString())
@@ -187,7 +187,7 @@ def test_long_conditions_are_kept_as_far_as_their_bytes_allow_and_bad_ones_are_n
     assert scanners.of(long, SCHEMAS) is not first
 
 
-def test_one_large_batch_is_sent_however_little_work_is_left() -> None:
+def test_a_large_batch_is_sent_however_little_work_is_left() -> None:
     cluster = small_batches(1, scanning_work=1)
     (batches,) = sent(cluster, opened(cluster, None))
     assert decode_header(batches).record_count == 1

@@ -296,7 +296,7 @@ def test_below_the_leaders_log_start_it_starts_anew_there() -> None:
     assert bench.effects == [StartLogAt(KEY, 20)]
 
 
-def test_what_the_leader_tells_of_producers_below_is_stored_before_what_follows() -> None:
+def test_producers_below_the_run_are_stored_before_it() -> None:
     bench = FollowerBench(entries=())
     known = ProducerState()
     known.apply(decode_header(placed_by(7)))
@@ -305,7 +305,7 @@ def test_what_the_leader_tells_of_producers_below_is_stored_before_what_follows(
     assert [type(each) for each in bench.effects] == [WriteProducerSnapshot, AppendToLog]
 
 
-def test_what_is_known_of_producers_below_is_not_stored_again() -> None:
+def test_known_producers_below_the_run_are_not_stored_again() -> None:
     """Thousands of partitions that retention has emptied are told of theirs whenever a session opens."""
     bench = FollowerBench(entries=())
     known = ProducerState()
@@ -315,7 +315,7 @@ def test_what_is_known_of_producers_below_is_not_stored_again() -> None:
     assert [type(each) for each in bench.effects] == [WriteProducerSnapshot]
 
 
-def test_what_came_damaged_of_producers_is_asked_for_again() -> None:
+def test_damaged_producers_are_asked_for_again() -> None:
     bench = FollowerBench(entries=())
     bench.follower.receive(*bench.run(first_offset=0, batches=placed(0, 5), producers_below=b"rot"), 0.0)
     assert (bench.follower.state, bench.effects, len(bench.resume_ms)) == (FollowerState.PAUSED, [], 1)
@@ -338,7 +338,7 @@ def test_truncation_waits_for_appends_under_way() -> None:
 
 
 @proves("HW.5")
-def test_it_truncates_first_and_adopts_the_high_watermark_second() -> None:
+def test_a_follower_truncates_first_and_adopts_the_high_watermark_second() -> None:
     bench = FollowerBench()
     bench.diverging(4, 4)  # the answer says that the high watermark is 4
     assert bench.replica.high_watermark == 0
@@ -347,7 +347,7 @@ def test_it_truncates_first_and_adopts_the_high_watermark_second() -> None:
     assert bench.replica.high_watermark == 3, "clamped to what is durable after the truncation"
 
 
-def test_what_is_dropped_says_nothing_about_the_high_watermark() -> None:
+def test_dropped_runs_say_nothing_about_the_high_watermark() -> None:
     bench = FollowerBench()
     bench.follower.receive(*bench.run(previous_epoch=3, high_watermark=5), 0.0)
     assert bench.replica.high_watermark == 0
@@ -434,7 +434,7 @@ def test_a_new_session_is_a_new_position() -> None:
     assert bench.follower.position_number > number
 
 
-def test_what_a_former_fetcher_received_is_no_credit_of_a_new_one_to_the_same_leader() -> None:
+def test_bytes_of_a_former_fetcher_are_no_credit_of_a_new_one() -> None:
     """A voter has a fetcher for each epoch. Seed 1400115: leave for 24,880 bytes under a window of 20,000."""
     context = ReplicationContext(1, quick_settings(), ClusterLevel(SUPPORTED_LEVELS), broker_epoch=1)
     context.incarnations[2] = BrokerIncarnation(2, 7, "b2", 9092, fenced=False, stopping=False)

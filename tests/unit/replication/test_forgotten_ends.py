@@ -62,7 +62,7 @@ def test_a_new_leader_searches_its_own_log() -> None:
     assert ask(cluster, commit(100), to=2) is None
 
 
-def test_what_a_forgotten_producer_was_is_not_changed() -> None:
+def test_the_identity_of_a_forgotten_producer_is_not_changed() -> None:
     cluster = ReplicaCluster()
     begin(cluster, 99)
     assert ask(cluster, abort(99)) is None

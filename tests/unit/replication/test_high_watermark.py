@@ -17,7 +17,7 @@ def high_watermark(
 
 
 @proves("HW.1")
-def test_it_is_the_smallest_durable_end_the_leaders_own_included() -> None:
+def test_the_high_watermark_is_the_smallest_durable_end_the_leaders_own_included() -> None:
     assert high_watermark(0, 10, [7, 9]) == 7
     assert high_watermark(0, 5, [7, 9]) == 5
 
@@ -27,16 +27,16 @@ def test_a_member_not_heard_holds_it() -> None:
     assert high_watermark(3, 10, [None, 9]) == 3
 
 
-def test_it_never_goes_back() -> None:
+def test_the_high_watermark_never_goes_back() -> None:
     assert high_watermark(8, 10, [7, 9]) == 8
 
 
 @proves("HW.3")
-def test_it_waits_for_a_joiner() -> None:
+def test_the_high_watermark_waits_for_a_joiner() -> None:
     assert high_watermark(3, 10, [9], (6,)) == 6
 
 
-def test_it_stays_while_the_isr_is_below_min() -> None:
+def test_the_high_watermark_stays_while_the_isr_is_below_min() -> None:
     assert high_watermark(3, 10, [], isr=1) == 3
 
 

@@ -90,7 +90,7 @@ def test_the_invariants_hold_where_all_that_is_sent_has_to_be_waited_for(kind: d
             raise AssertionError(f"seed {seed}, cold, {kind}: {error}") from error
 
 
-def test_who_reads_anywhere_sees_all_that_is_committed_once_and_nothing_else() -> None:
+def test_readers_anywhere_see_all_that_is_committed_once_and_nothing_else() -> None:
     for seed in range(READING_SEEDS):
         try:
             ReplicationHistory(seed, reads_anywhere=True).run()

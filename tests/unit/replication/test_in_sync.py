@@ -103,7 +103,7 @@ def test_the_bound_in_records_is_off_by_default() -> None:
         ({"counts_from": 3, "partition_epoch": 3}, True),
     ],
 )
-def test_who_may_join(change: dict[str, int], joins: bool) -> None:
+def test_a_follower_joins_at_the_bounds_of_the_rule(change: dict[str, int], joins: bool) -> None:
     view = FollowerView(2, broker_epoch=50, accepted=True, durable_end=10, wants_in=True)
     for name, value in change.items():
         setattr(view, name, value)
@@ -111,16 +111,14 @@ def test_who_may_join(change: dict[str, int], joins: bool) -> None:
 
 
 @pytest.mark.parametrize(("durable_end", "joins"), [(88, False), (90, True)])
-def test_who_lags_by_more_than_the_bound_in_records_does_not_join_to_be_put_out_again(
-    durable_end: int, joins: bool
-) -> None:
+def test_a_follower_beyond_the_bound_in_records_does_not_join(durable_end: int, joins: bool) -> None:
     view = FollowerView(2, broker_epoch=50, accepted=True, durable_end=durable_end, wants_in=True)
     ends = {"epoch_start": 7, "high_watermark": 5, "previous_check_end": 100, "lag_max_records": 10}
     assert in_sync.may_join(view, LIFE, **ends, now_ms=0.0) is joins
 
 
 @pytest.mark.parametrize(("caught_up_ms", "joins"), [(99.0, False), (101.0, True)])
-def test_who_lags_by_more_than_the_lag_time_does_not_join_to_be_put_out_again(caught_up_ms: float, joins: bool) -> None:
+def test_a_follower_beyond_the_lag_time_does_not_join(caught_up_ms: float, joins: bool) -> None:
     view = FollowerView(2, broker_epoch=50, accepted=True, durable_end=10, wants_in=True)
     found = in_sync.may_join(
         view, LIFE, epoch_start=7, high_watermark=10, caught_up_ms=caught_up_ms, lag_time_max_ms=400.0, now_ms=500.0
@@ -184,7 +182,7 @@ def test_a_leaver_stays_in_the_maximal_isr_until_the_commit() -> None:
 
 
 @proves("ISR.6")
-def test_one_proposal_is_in_flight() -> None:
+def test_a_leader_has_one_proposal_in_flight() -> None:
     cluster = ReplicaCluster(settings=FAST)
     cluster.controller.set_state(KEY, in_sync_replicas=(1,))
     cluster.settle(controller=False)

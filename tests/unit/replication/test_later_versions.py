@@ -27,7 +27,7 @@ def test_a_follower_ends_and_takes_nothing_behind_it() -> None:
     assert not any(isinstance(effect, TruncateLog) for effect in bench.effects)
 
 
-def test_what_only_looks_so_is_asked_for_again() -> None:
+def test_damage_that_looks_like_a_later_version_is_asked_for_again() -> None:
     bench = FollowerBench()
     bench.follower.receive(*bench.run(batches=patched(placed(5, 5), 31, "B", 0x80)), 0.0)
     assert not any(isinstance(effect, LaterVersionMet) for effect in bench.effects)

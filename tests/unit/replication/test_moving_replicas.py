@@ -136,7 +136,7 @@ def test_those_of_one_rate_share_it() -> None:
     assert min(came) > max(came) / 3, "they take turns"
 
 
-def test_what_is_in_the_isr_is_not_throttled() -> None:
+def test_a_replica_in_the_isr_is_not_throttled() -> None:
     cluster = ReplicaCluster()
     without(cluster, 3)
     cluster.settle()
@@ -147,7 +147,7 @@ def test_what_is_in_the_isr_is_not_throttled() -> None:
     assert end(cluster, 3) == 500
 
 
-def test_one_that_is_held_back_holds_up_no_other_of_its_session() -> None:
+def test_a_throttled_replica_holds_up_no_other_of_its_session() -> None:
     cluster = ReplicaCluster(settings=quick_settings(replica_fetch_max_bytes=20_000))
     cluster.controller.create(OTHER, (1, 2, 3), 1)
     without(cluster, 3)

@@ -44,7 +44,7 @@ def test_a_batch_and_its_entry_are_both_of_a_transaction_or_neither() -> None:
 
 
 @proves("TX.2")
-def test_who_waits_for_its_coordinator_times_out_and_a_late_answer_writes_nothing() -> None:
+def test_an_entry_that_waits_for_its_coordinator_times_out_and_a_late_answer_writes_nothing() -> None:
     cluster = ReplicaCluster()
     ticket = send(cluster, 7)
     number = cluster[1].registrations[0].number
@@ -58,7 +58,7 @@ def test_who_waits_for_its_coordinator_times_out_and_a_late_answer_writes_nothin
 
 
 @proves("TX.2")
-def test_what_waits_is_bounded_by_producer_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_entries_are_bounded_by_producer_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = ReplicaCluster()
     tickets = [send(cluster, 7, sequence) for sequence in range(pending_registrations.MAX_WAITING + 1)]
     assert [error_of(cluster, tickets[-1]), tickets[-2] in cluster[1].answers] == [OutOfOrderSequenceNumber, False]

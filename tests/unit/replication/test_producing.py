@@ -55,7 +55,7 @@ def test_a_batch_for_another_partition_is_refused() -> None:
     assert error_of(cluster, 1, ticket) is CorruptMessage
 
 
-def test_what_is_no_batch_too_large_or_has_unknown_acks_is_refused() -> None:
+def test_entries_that_are_no_batch_too_large_or_of_unknown_acks_are_refused() -> None:
     cluster = ReplicaCluster()
     assert error_of(cluster, 1, cluster.produce(1, b"x" * 100)) is CorruptMessage
     assert error_of(cluster, 1, cluster.produce(1, b"x" * (9 << 20))) is MessageTooLarge

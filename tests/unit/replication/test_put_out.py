@@ -318,7 +318,7 @@ def test_put_out(scenario: Callable[[], None]) -> None:
 
 
 @proves("ISR.4")
-def test_who_is_not_heard_stays_out_where_there_are_two_replicas() -> None:
+def test_a_silent_one_of_two_replicas_stays_out() -> None:
     who_is_not_heard_stays_out(brokers=2)
 
 

@@ -103,7 +103,7 @@ FLOAT_OF_03 = 0.30000001192092896  # what a float makes of 0.3: it is above it
         ("null", {"n": 5}, True),
     ],
 )
-def test_what_is_left_out_has_no_row_that_is_wanted(where: str, values: dict[str, Any], leaves_out: bool) -> None:
+def test_skipped_batches_have_no_wanted_row(where: str, values: dict[str, Any], leaves_out: bool) -> None:
     schemas = TopicSchemas((SCHEMA,))
     batch = typed(SCHEMA, row(**values))
     selection = asked(SCHEMA, where, "name")
@@ -184,7 +184,7 @@ def test_a_field_of_the_same_name_and_type_in_a_struct_is_another_field() -> Non
     assert found(asked(again, None, "place"), schemas, batch)[0]["place"] == {"x": None, "y": 2}
 
 
-def test_what_became_wider_is_not_left_out_by_what_the_narrow_type_cannot_be() -> None:
+def test_widened_columns_are_not_skipped_by_bounds_of_the_narrow_type() -> None:
     """An int is never above 3e9, and so the condition knows no value; by now it is a long."""
     wide = widen_column(SCHEMA, "n", Primitive("long"))
     schemas = TopicSchemas((SCHEMA, wide))
@@ -306,7 +306,7 @@ def test_a_reader_makes_no_rows_that_nothing_was_sent_for() -> None:
         found(selection, schemas, forged(piece, payload=bytes(8)))
 
 
-def test_what_is_no_batch_of_rows_is_not_read_as_one() -> None:
+def test_a_batch_without_rows_is_not_read_as_one() -> None:
     schemas, selection = TopicSchemas((SCHEMA,)), asked(SCHEMA, None, "n")
     batch = typed(SCHEMA, row(n=1))
     with pytest.raises(CorruptMessage, match="not read as rows"):

@@ -399,7 +399,7 @@ def test_a_refused_connection_is_tried_again_with_a_pause_of_at_most_500_ms() ->
 
 
 @proves("SE.17")
-def test_one_stream_per_follower_and_leader_however_many_partitions() -> None:
+def test_a_follower_has_one_stream_to_a_leader_however_many_partitions() -> None:
     cluster = ReplicaCluster()
     for number in range(1, 20):
         cluster.controller.create(PartitionKey(TOPIC_ID, number), (1, 2, 3), 1)

@@ -95,7 +95,7 @@ def test_long_texts_are_cut() -> None:
     assert lines.documents[0]["resource"] == "x" * MAX_TEXT_CHARACTERS + "..."
 
 
-def test_what_repeats_is_counted_and_told_with_the_next_line() -> None:
+def test_repeated_events_are_counted_in_the_next_line() -> None:
     lines = Lines()
     lines.record(LINES_PER_METHOD + 7)
     assert len(lines.written) == LINES_PER_METHOD
@@ -137,7 +137,7 @@ def test_a_flush_tells_what_no_next_line_has_told() -> None:
     ]
 
 
-def test_who_tries_a_new_name_each_time_is_bounded_too() -> None:
+def test_a_guesser_with_a_new_name_each_time_is_bounded_too() -> None:
     lines = Lines()
     for number in range(3 * MAX_LINES):
         lines.record(1, event=named(number))
@@ -201,7 +201,7 @@ def stranger(host: str, method: str = "GetMetadata") -> AuditEvent:
 class TestNobodyBlindsIt:
     """What one does uses up no line of what another does, nor of what was altered."""
 
-    def test_what_alters_something_is_never_left_out(self) -> None:
+    def test_events_that_alter_something_are_never_left_out(self) -> None:
         lines = Lines()
         for number in range(2 * MAX_LINES):
             lines.record(1, event=deletion(number))
@@ -228,7 +228,7 @@ class TestNobodyBlindsIt:
         lines.record(1, event=LOGIN)
         assert len(lines.written) == MAX_LINES + 2
 
-    def test_one_stranger_uses_up_no_line_of_another(self) -> None:
+    def test_a_stranger_uses_up_no_line_of_another(self) -> None:
         lines = Lines()
         for number in range(100):
             lines.record(LINES_PER_METHOD, event=stranger("10.0.0.1", f"Call{number}"))
@@ -236,7 +236,7 @@ class TestNobodyBlindsIt:
         lines.record(1, event=stranger("10.0.0.2"))
         assert lines.documents[-1]["host"] == "10.0.0.2"
 
-    def test_one_user_uses_up_no_line_of_another_from_however_many_hosts(self) -> None:
+    def test_a_user_uses_up_no_line_of_another_from_however_many_hosts(self) -> None:
         lines = Lines()
         for number in range(2 * MAX_LINES):
             lines.record(1, event=dataclasses.replace(DENIED, host=f"2001:db8::{number:x}"))
@@ -244,7 +244,7 @@ class TestNobodyBlindsIt:
         lines.record(1, event=named(7))
         assert lines.documents[-1]["principal"] == "User:7"
 
-    def test_what_a_stranger_was_left_out_with_is_told_under_his_host_while_he_goes_on(self) -> None:
+    def test_lines_left_out_of_a_stranger_are_reported_under_its_host_while_it_goes_on(self) -> None:
         lines, times = Lines(), 3 * LINES_PER_SOURCE
         for number in range(times):
             lines.record(1, event=stranger("10.0.0.1", f"Call{number}"))
@@ -272,7 +272,7 @@ class TestManyNames:
         assert told["others"] == list(others[: len(told["others"])])
         assert sum(map(len, told["others"])) <= MAX_NAMES_CHARACTERS
 
-    def test_what_was_altered_is_told_to_the_last_name(self) -> None:
+    def test_alterations_are_audited_to_the_last_name(self) -> None:
         lines = Lines()
         others = tuple(f"topic:{number}-{'x' * 200}" for number in range(1, 1_000))
         lines.record(1, event=dataclasses.replace(deletion(0), others=others))
@@ -281,7 +281,7 @@ class TestManyNames:
         assert {each["names"] for each in lines.documents} == {1_000}
         assert all(sum(map(len, each.get("others", ()))) <= MAX_NAMES_CHARACTERS for each in lines.documents)
 
-    def test_one_name_is_as_it_was(self) -> None:
+    def test_a_single_name_stays_as_it_is(self) -> None:
         lines = Lines()
         lines.record(1)
         assert "names" not in lines.documents[0]

@@ -90,13 +90,13 @@ def test_a_rule_that_denies_wins(against: AccessRule, for_it: AccessRule) -> Non
         assert not reads(Authorizer(rules, []), "flights")
 
 
-def test_what_is_denied_to_everybody_is_denied_to_who_is_allowed() -> None:
+def test_a_denial_to_everybody_wins_over_an_allowance() -> None:
     everybody = rule("flights", READ, Permission.DENY, principal="User:*")
     assert not reads(Authorizer([rule("flights"), everybody], []), "flights")
 
 
 @pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
-def test_what_is_allowed_implies_describe(operation: Operation) -> None:
+def test_an_allowance_implies_describe(operation: Operation) -> None:
     authorizer = Authorizer([rule("flights", operation)], [])
     assert authorizer.is_allowed(ALICE, HOST, DESCRIBE, TOPIC, "flights")
     assert not authorizer.is_allowed(ALICE, HOST, Operation.DESCRIBE_CONFIGS, TOPIC, "flights")
@@ -108,7 +108,7 @@ def test_alter_configs_implies_describe_configs_and_not_describe() -> None:
     assert not authorizer.is_allowed(ALICE, HOST, DESCRIBE, TOPIC, "flights")
 
 
-def test_what_is_denied_implies_nothing() -> None:
+def test_a_denial_implies_nothing() -> None:
     authorizer = Authorizer([rule("flights", DESCRIBE), denied("flights", READ)], [])
     assert authorizer.is_allowed(ALICE, HOST, DESCRIBE, TOPIC, "flights")
     describe_denied = Authorizer([rule("flights", READ), denied("flights", DESCRIBE)], [])

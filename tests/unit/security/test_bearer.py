@@ -157,7 +157,7 @@ def test_clocks_may_differ_by_the_skew() -> None:
     assert "expired" in refusal(token(exp=NOW_S), strict)
 
 
-def test_who_signs_with_another_key_is_refused() -> None:
+def test_a_signature_by_another_key_is_refused() -> None:
     assert "is not valid" in refusal(token(STRANGER))
     assert "does not name exactly one key" in refusal(token(STRANGER, kid="stranger"))
 
@@ -254,7 +254,7 @@ def test_claims_that_are_no_object_are_refused(claims: object) -> None:
     "text",
     ["", ".", "..", "a.b", "a.b.c.d", "a.b.c.d.e", "a..c", "a b.c.d", "a.b.c\n", "\u00e9.b.c", "a.b.c=", "\0.b.c"],
 )
-def test_what_is_no_compact_jws_is_refused_before_it_is_parsed(text: str) -> None:
+def test_a_token_that_is_no_compact_jws_is_refused_before_it_is_parsed(text: str) -> None:
     with pytest.raises(BearerRefused, match="not a signed JWT of three parts"):
         VERIFIER.verify(text, NOW_S)
 

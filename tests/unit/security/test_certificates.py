@@ -80,7 +80,7 @@ def test_a_server_is_no_client() -> None:
     assert uses(made) == [SERVER]
 
 
-def test_what_is_issued_signs_nothing_and_an_authority_signs_no_authority() -> None:
+def test_issued_certificates_sign_nothing_and_an_authority_signs_no_authority() -> None:
     above = authority()
     made = issued(client_identity("alice"), above)
     assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -91,7 +91,7 @@ def test_what_is_issued_signs_nothing_and_an_authority_signs_no_authority() -> N
         issue(client_identity("bob"), KEY.public_key(), Authority(made, KEY), signing())
 
 
-def test_it_is_signed_with_sha_256_by_the_authority_alone() -> None:
+def test_a_certificate_is_signed_with_sha_256_by_the_authority_alone() -> None:
     made = issued(client_identity("alice"))
     made.verify_directly_issued_by(authority().certificate)
     assert isinstance(made.signature_hash_algorithm, hashes.SHA256)
@@ -106,7 +106,7 @@ def test_times_and_serial_numbers_come_from_the_caller() -> None:
     assert made.not_valid_after_utc == NOW + timedelta(days=30)
 
 
-def test_it_is_not_valid_for_longer_than_its_authority() -> None:
+def test_a_certificate_is_not_valid_for_longer_than_its_authority() -> None:
     short = authority(validity=timedelta(days=10))
     assert issued(client_identity("alice"), short).not_valid_after_utc == NOW + timedelta(days=10)
     expired = authority(now=NOW - YEAR, validity=timedelta(days=10))
@@ -115,7 +115,7 @@ def test_it_is_not_valid_for_longer_than_its_authority() -> None:
 
 
 @pytest.mark.parametrize("validity", [timedelta(0), -YEAR, timedelta(days=3_651)])
-def test_it_is_valid_for_some_time_and_not_for_ever(validity: timedelta) -> None:
+def test_a_certificate_is_valid_for_some_time_and_not_for_ever(validity: timedelta) -> None:
     with pytest.raises(InvalidCertificate, match="3650 days"):
         authority(validity=validity)
 

@@ -67,7 +67,7 @@ def test_the_first_fetch_is_due_at_once_and_without_it_there_is_no_key() -> None
         keys.verifier.verify(token(OLD, "old"), NOW_S)
 
 
-def test_what_is_fetched_counts_and_is_fetched_again_when_it_is_old() -> None:
+def test_fetched_keys_count_and_are_fetched_again_when_they_are_old() -> None:
     keys = fetched(now_ms=500.0)
     assert believed(keys) == {"old"}
     assert (keys.due_ms, keys.fetched_ms) == (500.0 + REFRESH_MS, 500.0)

@@ -25,7 +25,7 @@ ALICE = f'{MODULE} required username="alice" password="planted";'
         f"{MODULE} required username=alice password=planted;",
     ],
 )
-def test_what_kafka_reads_is_read(text: str) -> None:
+def test_texts_that_kafka_reads_are_read(text: str) -> None:
     assert parse_jaas(Secret(text)) == JaasLogin("alice", Secret("planted"), is_token=False)
 
 
@@ -49,7 +49,7 @@ def test_what_kafka_reads_is_read(text: str) -> None:
         "x" + ALICE,
     ],
 )
-def test_what_is_anything_else_is_refused_without_a_word_of_it(text: str) -> None:
+def test_other_texts_are_refused_without_a_word_of_them(text: str) -> None:
     for settings, environment in (
         ({**SECURED, "sasl.jaas.config": text}, {}),
         (SECURED, {"MINILOG_SASL_JAAS_CONFIG": text}),
@@ -66,7 +66,7 @@ def test_any_password_can_be_said(password: str) -> None:
     assert parse_jaas(Secret(f'{MODULE} required username="alice" password="{quoted}";')).password == Secret(password)
 
 
-def test_it_says_name_and_password_of_a_client() -> None:
+def test_a_text_has_name_and_password_of_a_client() -> None:
     config = parse_config({**SECURED, "sasl.jaas.config": ALICE}, {"MINILOG_SASL_USERNAME": "of the host"})
     assert (config.sasl_username, config.sasl_password) == ("alice", Secret("planted"))
     assert "planted" not in repr(config)
@@ -76,7 +76,7 @@ def test_it_says_name_and_password_of_a_client() -> None:
 
 
 @pytest.mark.parametrize("name", ["sasl.username", "sasl.password"])
-def test_what_is_said_twice_is_refused(name: str) -> None:
+def test_options_given_twice_are_refused(name: str) -> None:
     with pytest.raises(InvalidConfig, match=f"^{name} and sasl.jaas.config, which sets it too"):
         parse_config({**SECURED, "sasl.jaas.config": ALICE, name: "planted"})
 
@@ -90,7 +90,7 @@ TOKEN = f'{MODULE} required username="0f1e" password="planted=" tokenauth="{{}}"
 
 
 @pytest.mark.parametrize("word", ["true", "TRUE"])
-def test_it_says_that_it_is_a_delegation_token(word: str) -> None:
+def test_a_text_names_a_delegation_token(word: str) -> None:
     """As Kafka writes it."""
     assert parse_jaas(Secret(TOKEN.format(word))) == JaasLogin("0f1e", Secret("planted="), is_token=True)
     config = parse_config({**SECURED, "sasl.jaas.config": TOKEN.format(word)})
@@ -111,7 +111,7 @@ def test_a_password_is_no_token() -> None:
         f'{MODULE} required password="planted" tokenauth="true";',
     ],
 )
-def test_what_else_is_said_of_a_token_is_refused(text: str) -> None:
+def test_other_values_of_tokenauth_are_refused(text: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse_jaas(Secret(text))
     assert "planted" not in str(refused.value)

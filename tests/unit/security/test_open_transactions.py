@@ -11,7 +11,7 @@ names = st.sampled_from([f"t{number}" for number in range(6)])
 principals = st.sampled_from(["User:a", "User:b", "User:c"])
 
 
-def test_what_has_ended_counts_for_nobody() -> None:
+def test_ended_transactions_count_for_nobody() -> None:
     here = OpenTransactions()
     ages = {"one": 10.0, "two": 5.0}
     for name in ages:
@@ -38,7 +38,7 @@ def test_the_one_heard_of_longest_ago_is_forgotten_first() -> None:
     assert list(here.ages_ms("User:a", lambda name: 1.0)) == ["one", "three"]
 
 
-def test_one_more_is_too_many() -> None:
+def test_a_transaction_above_the_limit_is_refused() -> None:
     ages = {"one": 600.0, "two": 400.0}
     assert excess(ages, "three", None, None) is None
     assert excess(ages, "three", 3, 1001) is None
@@ -50,7 +50,7 @@ def test_one_more_is_too_many() -> None:
 
 
 @given(st.lists(st.tuples(principals, names)), st.sets(names))
-def test_it_is_what_a_map_of_last_callers_says(calls: list[tuple[str, str]], still_open: set[str]) -> None:
+def test_counts_are_those_of_a_map_of_last_callers(calls: list[tuple[str, str]], still_open: set[str]) -> None:
     here, owners = OpenTransactions(), dict[str, str]()
     for principal, name in calls:
         here.heard(principal, name)

@@ -17,7 +17,7 @@ from minilog_broker.security.principal import ANONYMOUS, Principal, user_of
         ("User:ANONYMOUS", ANONYMOUS),
     ],
 )
-def test_what_is_written_is_read(text: str, principal: Principal) -> None:
+def test_written_principals_are_read(text: str, principal: Principal) -> None:
     assert Principal.parse(text) == principal
     assert str(principal) == text
 
@@ -25,7 +25,7 @@ def test_what_is_written_is_read(text: str, principal: Principal) -> None:
 @pytest.mark.parametrize(
     "text", ["", "alice", "user:alice", "Group:g", "User:", "User: a", "User:a\nb", "User:" + "x" * 256]
 )
-def test_what_is_none_is_refused(text: str) -> None:
+def test_texts_that_name_no_principal_are_refused(text: str) -> None:
     with pytest.raises(InvalidPrincipal):
         Principal.parse(text)
 

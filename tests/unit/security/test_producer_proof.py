@@ -31,12 +31,12 @@ def test_a_proof_is_the_same_wherever_it_is_made() -> None:
         replace(NAME, transactional_id="jo"),
     ],
 )
-def test_it_proves_no_other_name(other: WriterName) -> None:
+def test_a_proof_proves_no_other_name(other: WriterName) -> None:
     assert not KEY.proves(KEY.proof(NAME, ALICE), other, ALICE)
 
 
 @proves("PR.7")
-def test_it_proves_nothing_of_anybody_else() -> None:
+def test_a_proof_proves_nothing_of_anybody_else() -> None:
     proof = KEY.proof(NAME, ALICE)
     assert not KEY.proves(proof, NAME, "User:mallory")
     assert not KEY.proves(proof, replace(NAME, transactional_id="jobUser:alic"), "e"), "no part runs into the next"

@@ -26,7 +26,7 @@ def test_a_burst_of_a_window_passes_at_once_and_a_byte_more_is_owed() -> None:
     assert owed_after(quota, 1, 0) == 1
 
 
-def test_what_is_owed_is_the_time_until_it_is_paid() -> None:
+def test_a_debt_is_the_time_until_it_is_paid() -> None:
     quota = QuotaBucket(RATE, 0)
     assert owed_after(quota, BURST + 2_000, 0) == 2_000
     assert quota.owed_ms(500) == 1_500
@@ -40,7 +40,7 @@ def test_a_bucket_fills_up_to_the_burst_and_no_further() -> None:
     assert owed_after(quota, BURST + 1, 3_600_000) == 1
 
 
-def test_what_is_given_back_is_owed_no_more_and_makes_no_larger_burst() -> None:
+def test_a_given_back_amount_ends_the_debt_and_makes_no_larger_burst() -> None:
     quota = QuotaBucket(RATE, 0)
     quota.charge(BURST + 2_000, 0)
     quota.give_back(1_500)
@@ -49,12 +49,12 @@ def test_what_is_given_back_is_owed_no_more_and_makes_no_larger_burst() -> None:
     assert owed_after(quota, BURST + 1, 0) == 1
 
 
-def test_who_stays_below_the_rate_is_never_late() -> None:
+def test_a_caller_below_the_rate_is_never_late() -> None:
     quota = QuotaBucket(RATE, 0)
     assert sum(owed_after(quota, 100, at_ms) for at_ms in range(0, 600_000, 100)) == 0
 
 
-def test_who_waits_as_told_gets_the_rate() -> None:
+def test_a_caller_that_waits_as_asked_gets_the_rate() -> None:
     quota, now_ms, sent = QuotaBucket(RATE, 0), 0, 0
     while now_ms < 600_000:
         sent += 700

@@ -49,7 +49,7 @@ def test_texts_come_into_their_normal_form(text: str, expected: str) -> None:
         "\u2028",
     ],
 )
-def test_what_cannot_be_typed_again_is_refused(text: str) -> None:
+def test_names_that_cannot_be_typed_again_are_refused(text: str) -> None:
     with pytest.raises(UnpreparedText, match="the name"):
         prepared(text)
 

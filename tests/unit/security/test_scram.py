@@ -197,7 +197,7 @@ def test_a_client_without_the_password_cannot_use_what_it_has_overheard() -> Non
     assert again.final(proof) == Refused("the nonce belongs to another exchange", b"e=other-error")
 
 
-def test_who_has_the_servers_credential_cannot_be_the_client() -> None:
+def test_the_servers_credential_does_not_make_a_client() -> None:
     held = ALICE(SHA_256, "alice")
     assert held is not None
     broker = server()

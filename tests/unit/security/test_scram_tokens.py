@@ -65,7 +65,7 @@ def test_a_password_is_shown_as_before() -> None:
     ],
     ids=["wrong hmac", "unknown token", "a token as a user", "a user as a token"],
 )
-def test_what_is_wrong_is_told_alike(name: str, secret: str, kind: LoginKind) -> None:
+def test_wrong_tokens_are_refused_alike(name: str, secret: str, kind: LoginKind) -> None:
     outcome = judged(client(name, secret, kind=kind), server())
     assert outcome == Refused("the user is not known or the password is wrong", b"e=invalid-proof")
 
@@ -104,7 +104,7 @@ def test_another_word_is_no_message_of_scram(word: str) -> None:
         server().first(message)
 
 
-def test_who_takes_the_word_away_is_found_out() -> None:
+def test_a_removed_tokenauth_is_found_out() -> None:
     """What both have said is part of the proof."""
     side, broker = client("alice", HMAC), server()
     message = side.first_message().removesuffix(b",tokenauth=true")

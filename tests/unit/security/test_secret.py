@@ -44,13 +44,13 @@ SHOWN: list[Callable[[Secret], str]] = [
 
 
 @pytest.mark.parametrize("show", SHOWN)
-def test_it_shows_itself_as_stars(show: Callable[[Secret], str]) -> None:
+def test_a_secret_shows_itself_as_stars(show: Callable[[Secret], str]) -> None:
     shown = show(Secret(TEXT))
     assert HIDDEN in shown
     assert TEXT not in shown
 
 
-def test_who_asks_is_told() -> None:
+def test_a_secret_is_revealed_on_demand() -> None:
     assert Secret(TEXT).reveal() == TEXT
 
 
@@ -68,7 +68,7 @@ WRITTEN: list[Callable[[Secret], object]] = [
 
 
 @pytest.mark.parametrize("write", WRITTEN)
-def test_it_is_no_text_and_is_not_serialized(write: Callable[[Secret], object]) -> None:
+def test_a_secret_is_no_text_and_is_not_serialized(write: Callable[[Secret], object]) -> None:
     with pytest.raises((TypeError, ValueError)) as refused:
         write(Secret(TEXT))
     assert TEXT not in str(refused.value)
@@ -90,7 +90,7 @@ def test_a_traceback_with_its_variables_does_not_tell_it() -> None:
     assert TEXT not in told
 
 
-def test_it_has_no_dictionary_to_look_into() -> None:
+def test_a_secret_has_no_dictionary() -> None:
     with pytest.raises(TypeError):
         vars(Secret(TEXT))
 
@@ -103,7 +103,7 @@ def test_two_are_equal_where_their_texts_are(one: str, other: str) -> None:
     assert hash(Secret(one)) == hash(Secret(one))
 
 
-def test_it_equals_no_plain_text() -> None:
+def test_a_secret_equals_no_plain_text() -> None:
     assert Secret(TEXT) != TEXT
     assert Secret(TEXT) != TEXT.encode()
 
@@ -125,6 +125,6 @@ def test_a_copy_is_the_secret_itself_and_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"bytes", None, 5, Secret("x")])
-def test_it_is_made_of_text_only(wrong: object) -> None:
+def test_a_secret_is_made_of_text_only(wrong: object) -> None:
     with pytest.raises(TypeError, match="a secret is text"):
         Secret(wrong)  # type: ignore[arg-type]

@@ -141,7 +141,7 @@ class TestFailedLogins:
         ],
         ids=["wrong password", "unknown user", "unknown token", "salts alone"],
     )
-    def test_they_name_who_was_tried_under_the_limits_of_a_stranger(self, login: _Login, tried: str) -> None:
+    def test_failed_logins_name_the_tried_user_under_the_limits_of_a_stranger(self, login: _Login, tried: str) -> None:
         (told,) = self.told(login)
         assert (told.principal, told.host, told.resource) == (str(ANONYMOUS), HOST, tried)
         assert (told.method, told.decision) == ("Authenticate", Decision.DENIED)
@@ -247,7 +247,7 @@ class TestGuesses:
 
         play(scenario())
 
-    def test_one_job_with_an_old_password_keeps_nobody_behind_its_proxy_out(self) -> None:
+    def test_a_job_with_an_old_password_keeps_nobody_behind_its_proxy_out(self) -> None:
         """Once: its failures held all places of the host, and logins of others ended in a time-out."""
 
         async def scenario() -> None:
@@ -307,7 +307,7 @@ class TestGuesses:
 
         play(scenario())
 
-    def test_who_leaves_while_he_waits_takes_no_place_with_him(self) -> None:
+    def test_a_client_that_leaves_its_line_takes_no_place(self) -> None:
         async def scenario() -> None:
             attempts = Attempts()
             held = [await attempts.begin(HOST) for _ in range(PLACES)]
@@ -333,7 +333,7 @@ class TestGuesses:
 
         play(scenario())
 
-    def test_who_fails_often_waits_longer_and_is_forgiven(self) -> None:
+    def test_repeated_failures_wait_longer_and_are_forgiven(self) -> None:
         host = _Host()
         pauses = [host.failed(float(at)) for at in range(7)]
         assert pauses == sorted(pauses)
@@ -391,12 +391,12 @@ class TestSlowLogins:
         assert error.retriable
         return str(error), audited[-1].resource, audited
 
-    def test_one_that_finds_no_place_is_told_so(self) -> None:
+    def test_a_login_without_a_place_is_refused_as_such(self) -> None:
         words, tried, audited = self.told(Silent(self.FIRST), PLACES)
         assert words == f"{PLACES} logins from {HOST} are under way, or have just failed: try again"
         assert (tried, audited[-1].decision, audited[-1].reason) == ("user:alice", Decision.DENIED, words)
 
-    def test_one_that_stops_half_way_is_told_so(self) -> None:
+    def test_a_login_that_stops_half_way_is_refused_as_such(self) -> None:
         words, tried, _ = self.told(Silent(self.FIRST))
         assert (words, tried) == ("the login did not end in 5 s: try again", "user:alice")
 

@@ -34,7 +34,7 @@ def test_every_row_is_of_a_call() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(path for path in PATHS if "PeerService" in path or "MarkerService" in path))
-def test_what_brokers_ask_of_each_other_is_for_brokers_alone(path: str) -> None:
+def test_calls_between_brokers_are_for_brokers_alone(path: str) -> None:
     assert isinstance(ROWS[path], OfPeers)
 
 

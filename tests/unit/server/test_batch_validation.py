@@ -46,7 +46,7 @@ def test_a_compressed_batch_costs_what_it_becomes_and_says_so_without_being_deco
 
 
 @pytest.mark.parametrize("noise", [b"", bytes(27), bytes(100), b"\xff" * 1_000, batch_of(100, "zstd")[:-9]])
-def test_what_is_no_batch_costs_no_more_than_its_bytes(noise: bytes) -> None:
+def test_bytes_that_are_no_batch_cost_no_more_than_their_number(noise: bytes) -> None:
     assert decoded_bytes(noise) <= max(len(noise), 300)
 
 
@@ -73,5 +73,5 @@ def test_a_bomb_is_refused_for_what_it_says_that_it_becomes() -> None:
     assert isinstance(error, MessageTooLarge)
 
 
-def test_what_is_not_led_here_is_not_looked_at() -> None:
+def test_batches_for_another_leader_are_not_validated() -> None:
     assert validate([batch_of(INLINE_BYTES)], max_message_bytes=None) == [None]

@@ -85,7 +85,7 @@ def test_files_that_a_listener_has_not_of_its_own_are_those_of_all() -> None:
     assert file_settings(b, config)[0] == "listener.name.b.ssl.keystore.location"
 
 
-def test_one_that_is_called_as_a_protocol_has_it() -> None:
+def test_a_listener_named_as_a_protocol_has_that_protocol() -> None:
     settings = {**PEERS, "listeners": "PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:2", "ssl.keystore.location": "k"}
     settings["ssl.truststore.location"] = "t"
     assert [each.protocol.value for each in resolved(settings, None)] == ["PLAINTEXT", "SSL"]
@@ -154,7 +154,7 @@ TWO = {"listeners": "a://127.0.0.1:1,b://127.0.0.1:2", "listener.security.protoc
         ({**PEERS, "inter.broker.listen": "0.0.0.0:5"}, "inter.broker.listen 0.0.0.0 cannot be advertised"),
     ],
 )
-def test_what_is_wrong_is_told_at_the_start(changes: dict[str, str], message: str) -> None:
+def test_wrong_listeners_are_refused_at_the_start(changes: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         resolved({**TWO, **changes})
 
@@ -224,9 +224,7 @@ BROKERS = (
         ("unknown", {}, [1, 2, 3]),
     ],
 )
-def test_who_came_by_a_listener_is_told_its_addresses(
-    listener: str, reached: dict[int, Address], others: list[int]
-) -> None:
+def test_callers_of_a_listener_get_its_addresses(listener: str, reached: dict[int, Address], others: list[int]) -> None:
     assert told(listener, *BROKERS) == (reached, others)
 
 

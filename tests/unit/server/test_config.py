@@ -63,7 +63,7 @@ def test_client_names_in_the_environment_are_not_the_brokers_business() -> None:
         ({"transaction.timeout.ms": "2000", "transaction.max.timeout.ms": "1000"}, r"at most transaction\.max\.time"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_would_be_right(overrides: dict[str, str], message: str) -> None:
+def test_wrong_settings_are_named_with_the_right_ones(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         load_config(overrides=overrides)
 

@@ -101,7 +101,7 @@ def test_while_a_client_waits_for_room_a_quarter_of_what_is_unsent_is_freed() ->
     assert len(cut(found, room_is_waited_for=True)) == 2
 
 
-def test_what_http2_sends_besides_messages_is_not_taken_for_one() -> None:
+def test_frames_of_http2_beside_messages_are_not_counted_as_messages() -> None:
     # 10 GiB in messages of 1 MiB, in frames of 16 KiB with heads of 9 bytes, and a window update for each 64 KiB read.
     messages = 10_240
     traffic = Traffic(taken_bytes=messages * MIB, taken_messages=messages)
@@ -142,7 +142,7 @@ def test_the_kernel_tells_what_gave_and_took_each_connection_to_the_port() -> No
     asyncio.run(run())
 
 
-def test_who_asks_for_room_in_a_spent_budget_waits_until_it_is_freed() -> None:
+def test_a_spent_budget_makes_callers_wait_until_it_is_freed() -> None:
     async def run() -> None:
         elsewhere = 0
         budget = Budget(100, lambda: elsewhere)

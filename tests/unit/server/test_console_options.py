@@ -38,7 +38,7 @@ def test_without_an_address_there_is_no_console() -> None:
     assert console_options(LOOPBACK, load_config()) is None
 
 
-def test_it_asks_its_broker_where_clients_find_it() -> None:
+def test_the_console_asks_its_broker_where_clients_find_it() -> None:
     options = served({**HERE, "advertised.address": "b1.example:19092"})
     assert dict(options.client) == {"bootstrap.servers": "b1.example:19092"}
     assert (options.listen, options.keystore, options.has_actions) == (("127.0.0.1", 9644), "", False)

@@ -114,7 +114,7 @@ def test_before_there_is_a_topic_whoever_asks_has_it_created_once(tmp_path: path
     run(tmp_path, scenario)
 
 
-def test_who_does_not_lead_does_not_coordinate(tmp_path: pathlib.Path) -> None:
+def test_a_broker_that_does_not_lead_does_not_coordinate(tmp_path: pathlib.Path) -> None:
     async def scenario(cluster: CoordinatingBroker) -> None:
         cluster.make_topics()
         answer = await GroupService(cluster.coordinators, cluster.image).CommitOffsets(commit_of(1), Everybody())
@@ -276,7 +276,7 @@ class OneQuota:
         return self._most if key == self._key else None
 
 
-def test_who_has_as_many_transactions_open_as_he_may_waits_until_one_has_ended(
+def test_a_user_at_the_limit_of_open_transactions_waits_until_one_has_ended(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others do not wait; nor does a second writer of what is open. At the end of the wait it is refused."""

@@ -81,7 +81,7 @@ class TestPartitions:
     def test_a_creation_is_its_partitions_those_by_default_too(self) -> None:
         assert cost("CreateTopics", creation(3, 4, None)) == 7 + DEFAULT_PARTITIONS
 
-    def test_what_is_validated_alone_is_nothing(self) -> None:
+    def test_a_validation_costs_no_partition(self) -> None:
         assert cost("CreateTopics", creation(3, validate_only=True)) is None
 
     @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ class TestPartitions:
             ("AlterPartitionReassignments", admin_pb2.AlterPartitionReassignmentsRequest()),
         ],
     )
-    def test_what_neither_creates_nor_deletes_is_nothing(self, method: str, request_: Any) -> None:
+    def test_a_call_that_neither_creates_nor_deletes_costs_no_partition(self, method: str, request_: Any) -> None:
         """An election of leaders counted as a partition for each topic that it named."""
         assert cost(method, request_) is None
 
-    def test_what_was_refused_is_unused(self) -> None:
+    def test_refused_partitions_are_given_back(self) -> None:
         found = cost_of(f"{ADMIN}/CreateTopics", creation(3, 4), image(), DEFAULT_PARTITIONS)
         assert found is not None
         results = [admin_pb2.TopicResult(error=FAILED), admin_pb2.TopicResult(name="t4")]
@@ -119,7 +119,7 @@ class TestProducerIds:
             ),
         ],
     )
-    def test_one_that_is_not_given_is_unused(self, path: str, request_: Any, answer: Any) -> None:
+    def test_an_id_that_is_not_given_is_given_back(self, path: str, request_: Any, answer: Any) -> None:
         found = cost_of(path, request_, image(), DEFAULT_PARTITIONS)
         assert found is not None
         assert (found.key, found.total) == (PRODUCER_ID_RATE, 1)
@@ -204,7 +204,7 @@ class TestCalls:
         play(scenario())
 
     @pytest.mark.parametrize("key", [REQUEST_RATE, CONTROLLER_MUTATION_RATE])
-    def test_one_that_owes_too_much_is_not_done(self, key: str) -> None:
+    def test_a_call_of_a_caller_with_too_large_a_debt_is_not_done(self, key: str) -> None:
         async def scenario() -> None:
             served = Served(**{key: 10})
             served.spend(key, 10 * WINDOW_S + 300)

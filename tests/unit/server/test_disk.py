@@ -87,7 +87,7 @@ def in_cluster(scene: Callable[[HeldDisk], Coroutine[Any, Any, None]]) -> HeldDi
     return asyncio.run(play())
 
 
-def test_what_waits_together_is_synced_once() -> None:
+def test_appends_that_wait_together_are_synced_once() -> None:
     log = Recorded()
 
     async def scene(cluster: HeldDisk) -> None:
@@ -101,7 +101,7 @@ def test_what_waits_together_is_synced_once() -> None:
     assert log.syncs <= 2
 
 
-def test_what_was_queued_behind_a_failed_append_is_dropped_and_told_once() -> None:
+def test_appends_behind_a_failed_one_are_dropped_and_reported_once() -> None:
     log, other = Recorded(failures=[FULL]), Recorded()
 
     async def scene(cluster: HeldDisk) -> None:
@@ -118,7 +118,7 @@ def test_what_was_queued_behind_a_failed_append_is_dropped_and_told_once() -> No
     assert (log.end_offset, other.end_offset) == (0, 1)
 
 
-def test_what_the_disk_takes_after_the_failure_but_before_it_is_told_is_dropped_too() -> None:
+def test_appends_between_the_failure_and_its_report_are_dropped_too() -> None:
     log = Recorded(failures=[FULL])
 
     async def scene(cluster: HeldDisk) -> None:
@@ -134,7 +134,7 @@ def test_what_the_disk_takes_after_the_failure_but_before_it_is_told_is_dropped_
     assert cluster.told == [("failed", 0, errno.ENOSPC)]
 
 
-def test_what_is_given_after_the_failure_was_told_is_carried_out() -> None:
+def test_appends_after_the_report_of_the_failure_are_carried_out() -> None:
     log = Recorded(failures=[FULL, FULL])
 
     async def scene(cluster: HeldDisk) -> None:

@@ -73,7 +73,7 @@ def test_a_call_that_does_not_return(duration_ms: float, beat_ms: float, answer:
     assert asyncio.run(look_at_a_hung_disk(duration_ms, beat_ms)) is answer
 
 
-def test_what_is_slow_beside_a_short_lag_time_is_not_stalled() -> None:
+def test_a_slow_disk_beside_a_short_lag_time_is_not_stalled() -> None:
     assert asyncio.run(look_at_a_hung_disk(LEAST_STALL_MS - BEAT_MS, BEAT_MS, lag_ms=400.0)) is DiskAnswer.SLOW
 
 
@@ -87,7 +87,7 @@ def test_a_disk_that_nothing_waits_for_answers() -> None:
     assert asyncio.run(look()) is DiskAnswer.IN_TIME
 
 
-def test_one_call_after_the_other_is_an_answer_and_the_next_hang_counts_anew() -> None:
+def test_each_call_that_ends_is_an_answer_and_the_next_hang_counts_anew() -> None:
     async def look() -> list[DiskAnswer]:
         disk = DiskThread("data-disk", asyncio.get_running_loop(), crashed)
         looking, found = Looking(disk), []

@@ -161,7 +161,7 @@ class TestWhoCalls:
         told = [[world.policy.quota(who, key) for key in (REQUEST_RATE, CONNECTIONS)] for who in (ALICE, bob)]
         assert told == [[5, 2], [5, 7]]
 
-    def test_what_brokers_ask_of_each_other_is_not_for_clients(self) -> None:
+    def test_calls_between_brokers_are_not_for_clients(self) -> None:
         async def scenario() -> None:
             world = World()
             for path in (VOTE, "/minilog.v1.MarkerService/WriteMarkers", "/minilog.v1.Unknown/Call"):
@@ -170,7 +170,7 @@ class TestWhoCalls:
 
         asyncio.run(scenario())
 
-    def test_who_authenticates_is_nobody_yet(self) -> None:
+    def test_a_caller_that_logs_in_is_anonymous(self) -> None:
         caller = World().gate.admit("/minilog.v1.AuthenticationService/Authenticate", arrival_of(Call()))
         assert caller.principal == ANONYMOUS
 
@@ -271,7 +271,7 @@ class TestBrokers:
         with pytest.raises(AuthenticationFailed):
             self.gate().admit(VOTE, arrival_of(Call(name=name)))
 
-    def test_it_speaks_in_its_own_name(self) -> None:
+    def test_a_broker_speaks_in_its_own_name(self) -> None:
         gate = self.gate()
         caller = gate.admit(VOTE, arrival_of(Call(name="broker:minilog:2")))
         gate.check(VOTE, caller, peer_pb2.VoteRequest(candidate_id=2), is_first=True)

@@ -19,7 +19,7 @@ class TestPlaces:
         assert closed == [None] * MOST_WAITING + [0, 1, 2]
         assert places.asks(MOST_WAITING + 2, "/livez")
 
-    def test_who_has_asked_is_not_closed_for_others(self) -> None:
+    def test_a_connection_with_a_request_is_not_closed_for_others(self) -> None:
         places = ConnectionPlaces[int]()
         places.come(0)
         assert places.asks(0, "/metrics")
@@ -36,7 +36,7 @@ class TestPlaces:
         assert not places.asks(302, "/metrics")
         assert places.asks(303, "/livez")
 
-    def test_who_is_gone_counts_no_more(self) -> None:
+    def test_a_closed_connection_has_no_place(self) -> None:
         places = ConnectionPlaces[int]()
         for number in range(MOST_WAITING):
             places.come(number)
@@ -100,7 +100,7 @@ class TestHeads:
         return asyncio.run(scenario())
 
     @pytest.mark.parametrize("size_bytes", [70_000, MAX_HEAD_BYTES + 1])
-    def test_one_that_is_too_long_is_refused_in_one_piece_too(self, size_bytes: int) -> None:
+    def test_a_head_that_is_too_long_is_refused_in_one_piece_too(self, size_bytes: int) -> None:
         """Once: 70 KB in one piece were served; the bound held for what came in several."""
         head = head_of(size_bytes)
         for pieces in ([head], [head[:5_000], head[5_000:]], [head[:MAX_HEAD_BYTES], head[MAX_HEAD_BYTES:]]):
@@ -109,10 +109,10 @@ class TestHeads:
             assert b"more than 8192 bytes" in answer
 
     @pytest.mark.parametrize("size_bytes", [100, MAX_HEAD_BYTES])
-    def test_one_of_the_largest_size_is_served(self, size_bytes: int) -> None:
+    def test_a_head_of_the_largest_size_is_served(self, size_bytes: int) -> None:
         head = head_of(size_bytes)
         assert self.answer(head).startswith(b"HTTP/1.1 200 ")
         assert self.answer(head[:50], head[50:]).startswith(b"HTTP/1.1 200 ")
 
-    def test_what_follows_a_request_is_no_head(self) -> None:
+    def test_bytes_behind_a_request_are_no_head(self) -> None:
         assert self.answer(head_of(100) + b"z" * 70_000).startswith(b"HTTP/1.1 200 ")

@@ -114,7 +114,7 @@ def test_a_small_decision_is_told_at_once(tmp_path: pathlib.Path) -> None:
     asyncio.run(scenario())
 
 
-def test_who_leads_knows_the_versions_of_a_schema_at_once(tmp_path: pathlib.Path) -> None:
+def test_a_leader_knows_the_versions_of_a_schema_at_once(tmp_path: pathlib.Path) -> None:
     async def scenario() -> None:
         first = schema_from_ddl("carrier string")
         second = rename_column(first, "carrier", "airline")
@@ -157,7 +157,7 @@ def test_a_large_decision_is_told_in_pieces_and_what_follows_meanwhile_with_its_
     asyncio.run(scenario())
 
 
-def test_what_is_deleted_before_it_was_told_is_never_made(tmp_path: pathlib.Path) -> None:
+def test_a_partition_deleted_before_its_news_is_never_made(tmp_path: pathlib.Path) -> None:
     async def scenario() -> None:
         cluster = OneBroker(tmp_path)
         cluster.create(MANY)

@@ -85,7 +85,7 @@ def test_a_slice_that_meets_an_error_of_the_disk_ends_its_round_alone() -> None:
     assert len(sound.ran) == 6
 
 
-def test_one_slice_is_under_way_at_a_time() -> None:
+def test_slices_run_one_at_a_time() -> None:
     loop = VirtualLoop()
     under_way = 0
 

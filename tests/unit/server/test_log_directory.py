@@ -89,7 +89,7 @@ def keys_of(found: list[FoundLog]) -> list[PartitionKey]:
 
 
 @UNREADABLE
-def test_one_log_that_cannot_be_read_is_told_and_the_others_are_served(
+def test_a_log_that_cannot_be_read_is_reported_and_the_others_are_served(
     files: MemoryDisk, spoil: Callable[[MemoryDisk], None]
 ) -> None:
     spoil(files)
@@ -195,7 +195,7 @@ def test_a_foreign_file_named_like_a_log_does_not_end_the_start(files: MemoryDis
     assert keys_of(logs.recover()) == KEYS
 
 
-def test_what_was_set_aside_and_cannot_be_removed_holds_up_no_other(files: MemoryDisk) -> None:
+def test_a_copy_set_aside_that_cannot_be_removed_holds_up_no_other(files: MemoryDisk) -> None:
     _, logs = opened(files)
     logs.recover()
     logs.delete(KEYS[0])

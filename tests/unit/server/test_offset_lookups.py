@@ -22,7 +22,7 @@ def test_the_ends_alone_need_no_look() -> None:
     assert is_looked_up(metadata_pb2.ListOffsetsEntry(sizes_bytes=[1]))
 
 
-def test_what_came_behind_the_ends_that_were_told_is_not_found() -> None:
+def test_records_behind_the_given_ends_are_not_found() -> None:
     log = open_log(MemoryDisk())
     fill(log, 4)
     entry = metadata_pb2.ListOffsetsEntry(timestamp_us=log._segments[0].end.max_timestamp_us)
@@ -50,7 +50,7 @@ def test_a_segment_that_is_deleted_under_the_look_is_looked_for_where_the_log_be
     assert result.offset == 0
 
 
-def test_what_cannot_be_read_is_told_beside_the_others() -> None:
+def test_a_log_that_cannot_be_read_is_reported_beside_the_others() -> None:
     files = MemoryDisk()
     log, broken = open_log(files), open_log(MemoryDisk())
     fill(log, 2)

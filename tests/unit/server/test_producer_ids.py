@@ -104,7 +104,7 @@ def test_a_block_is_used_when_this_brokers_image_has_it() -> None:
     assert found.proof != NO_PROOF
 
 
-def test_who_does_not_hear_what_is_committed_gives_no_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_hears_of_no_commit_gives_no_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_ids, "REPLAY_WITHIN_S", 0.0)
     metadata = Metadata(PROVEN_PRODUCERS_LEVEL)
     metadata.hears = False
@@ -112,7 +112,7 @@ def test_who_does_not_hear_what_is_committed_gives_no_ids(monkeypatch: pytest.Mo
         given(ids_of(metadata), 1)
 
 
-def test_what_is_left_of_a_block_is_given_to_nobody_when_the_cluster_comes_to_have_proofs() -> None:
+def test_the_rest_of_a_block_is_given_to_nobody_when_the_cluster_comes_to_have_proofs() -> None:
     metadata = Metadata(FIRST_LEVEL)
     ids = ids_of(metadata)
     (before,) = given(ids, 1)

@@ -43,7 +43,7 @@ def proof_for(caller: Caller, producer_id: int, transactional_id: str = "") -> b
     return KEY.proof(WriterName(producer_id, 0, transactional_id), str(caller.principal))
 
 
-def test_who_was_given_an_id_writes_under_it() -> None:
+def test_the_owner_of_an_id_writes_under_it() -> None:
     assert refusal(ALICE, (1_500, 0), proof_for(ALICE, 1_500)) is None
     assert refusal(ALICE, (1_500, 0), proof_for(ALICE, 1_500, "job"), transactional_id="job") is None
 
@@ -103,14 +103,14 @@ def test_below_the_level_of_proofs_an_id_that_nobody_was_given_waits() -> None:
         assert refused.retriable
 
 
-def test_what_has_no_producer_id_is_nobodys() -> None:
+def test_batches_without_a_producer_id_have_no_owner() -> None:
     assert ProducerOwners(image_of()).refusal(MALLORY, Claim.of(batch(), "", NO_PROOF)) is None
     assert ProducerOwners(image_of()).refusal(MALLORY, Claim.of(b"no batch", "", NO_PROOF)) is None, (
         "the core refuses it"
     )
 
 
-def test_who_tries_is_in_the_audit_log() -> None:
+def test_a_stranger_to_an_id_is_in_the_audit_log() -> None:
     told: list[tuple[str, Operation, str, Decision]] = []
 
     class Listening:

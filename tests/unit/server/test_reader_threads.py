@@ -44,7 +44,7 @@ def test_so_many_are_read_at_a_time_and_in_the_order_in_which_they_were_asked_fo
 
 
 @proves("RD.4")
-def test_what_nobody_wants_any_more_is_not_begun_and_is_told_as_nothing() -> None:
+def test_cancelled_reads_are_not_begun_and_report_nothing() -> None:
     reading, wanted = Turns(1), [True]
     reading.ask("first")
     reading.ask("second", lambda: wanted[0])

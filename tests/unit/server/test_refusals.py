@@ -162,7 +162,7 @@ class TestIdsAreJudgedByName:
         assert "delete topic 'salaries'" in str(refused)
         assert [(each.decision, each.resource) for each in made.told] == [(Decision.DENIED, "topic:salaries")]
 
-    def test_what_was_allowed_by_id_is_told_by_name(self) -> None:
+    def test_calls_allowed_by_id_are_audited_by_name(self) -> None:
         made = world(rule(Operation.DELETE, "flights"))
         assert checked(made, DELETE_TOPICS, deletion(FLIGHTS)) is None
         assert [(each.decision, each.resource) for each in made.told] == [(Decision.ALLOWED, "topic:flights")]
@@ -320,7 +320,7 @@ class TestManyNamesOfOneRequest:
         assert told.resource == "topic:salaries"
         assert told.others == tuple(f"topic:{each}" for each in dummies)
 
-    def test_what_was_allowed_is_told_in_one_event_with_every_name(self) -> None:
+    def test_allowed_names_are_audited_in_one_event(self) -> None:
         made = world(rule(Operation.CREATE, "*"))
         names = [f"t{number}" for number in range(100)]
         request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=each) for each in names])
@@ -328,13 +328,13 @@ class TestManyNamesOfOneRequest:
         (told,) = made.told
         assert (told.decision, told.resource, *told.others) == (Decision.ALLOWED, *(f"topic:{each}" for each in names))
 
-    def test_what_is_only_asked_for_is_not_told_as_made(self) -> None:
+    def test_topics_of_a_validation_are_not_audited_as_made(self) -> None:
         made = world(rule(Operation.CREATE, "*"))
         request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name="t")], validate_only=True)
         assert checked(made, "/minilog.v1.AdminService/CreateTopics", request) is None
         assert made.told == []
 
-    def test_what_is_refused_as_a_whole_is_not_told_as_allowed(self) -> None:
+    def test_a_request_refused_as_a_whole_is_not_audited_as_allowed(self) -> None:
         made = world(rule(Operation.DELETE, "flights"))
         request = admin_pb2.DeleteTopicsRequest(
             topics=[admin_pb2.TopicDeletion(name=each) for each in ("flights", "salaries")]
@@ -411,7 +411,7 @@ ABOUT: dict[str, tuple[Message, str]] = {
 
 @pytest.mark.parametrize("path", ABOUT)
 @pytest.mark.parametrize("decision", Decision)
-def test_what_alters_the_cluster_is_told_with_what_it_is_about(path: str, decision: Decision) -> None:
+def test_changes_of_the_cluster_are_audited_with_their_subject(path: str, decision: Decision) -> None:
     """Whose password it was, which rule: the right alone is for the cluster as a whole."""
     may = (rule(Operation.ALL, CLUSTER_NAME, ResourceKind.CLUSTER),) if decision is Decision.ALLOWED else ()
     made = world(*may)
@@ -470,7 +470,7 @@ class TestProducerIds:
         self.init(made)
         assert made.told == []
 
-    def test_who_may_write_nothing_is_refused_and_told(self) -> None:
+    def test_a_user_without_a_right_to_write_is_refused_and_audited(self) -> None:
         made = world(allows(Operation.DESCRIBE))
         with pytest.raises(AuthorizationFailed):
             self.init(made)
@@ -519,7 +519,7 @@ class TestAnswersShowNothingOfOthers:
         ]
         assert told == [("mine", 5, [FLIGHTS]), ("", -1, [FLIGHTS])]
 
-    def test_who_may_describe_all_sees_all(self) -> None:
+    def test_a_user_with_the_right_to_describe_all_sees_all(self) -> None:
         made = world(rule(Operation.DESCRIBE, "*"), rule(Operation.DESCRIBE, "*", TRANSACTION))
         assert shown(made, self.PATH, self.group()) == self.group()
 
@@ -538,7 +538,7 @@ def test_no_error_is_longer_than_a_message_may_be() -> None:
     assert len(details_of(error)) < MAX_DETAILS_CHARACTERS + 10
 
 
-def test_one_request_is_one_event_for_each_operation_and_kind() -> None:
+def test_a_request_is_one_event_for_each_operation_and_kind() -> None:
     made = world()
     request = BY_ID["/minilog.v1.GroupService/CommitOffsets"](SALARIES)
     assert isinstance(request, coordinator_pb2.CommitOffsetsRequest)

@@ -121,7 +121,7 @@ def nested_schema(depth: int, fields: int) -> typed_pb2.TopicSchema:
     return schema
 
 
-def test_what_contains_itself_is_counted_at_every_depth() -> None:
+def test_messages_that_contain_themselves_are_counted_at_every_depth() -> None:
     """Of a schema each level is a field, a struct and its field; each of the last ones has an id."""
     shape = MessageShape.of(typed_pb2.TopicSchema.DESCRIPTOR)
     message = nested_schema(20, 100).SerializeToString()
@@ -170,12 +170,12 @@ def test_a_message_is_large_by_what_it_names() -> None:
 
 
 @pytest.mark.parametrize("noise", [b"\xff" * 200_000, b"\x22\xff\xff\x7f" + bytes(100_000), b"\x0b" * 70_000])
-def test_what_is_no_message_is_left_to_protobuf(noise: bytes) -> None:
+def test_bytes_that_are_no_message_are_left_to_protobuf(noise: bytes) -> None:
     with pytest.raises((DecodeError, InvalidArgument)):
         LIMITS["Produce"].parse(noise)
 
 
-def test_what_our_own_clients_send_in_one_message_is_within_the_limits() -> None:
+def test_messages_of_our_own_clients_are_within_the_limits() -> None:
     partition = common_pb2.PartitionId(topic_id=b"\xff" * 16, partition=9_999)
     position = data_pb2.FetchPosition(
         partition_id=partition, position_number=2**62, fetch_offset=2**62, end_offset=2**62, leader_epoch=2**30

@@ -39,7 +39,7 @@ WORDS = (
 
 
 class TestTheAge:
-    def test_it_is_counted_from_what_a_controller_has_confirmed(self) -> None:
+    def test_the_age_counts_from_the_last_confirmation_of_a_controller(self) -> None:
         age = RulesAge(1, 3_000.0)
         age.confirmed(1_000.0)
         assert (age.age_s(3_500.0), age.left_s(3_500.0), age.refusal(3_999.0)) == (2.5, 0.5, None)

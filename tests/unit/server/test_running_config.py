@@ -66,7 +66,7 @@ def test_its_own_counts_before_that_of_all_and_both_before_its_command_line(
     assert broker.effective(RETENTION)[1] == Origin(Source.DEFAULT)
 
 
-def test_what_is_deleted_is_again_what_the_broker_has_itself(broker: Running) -> None:
+def test_a_deleted_setting_has_the_broker_s_own_value_again(broker: Running) -> None:
     broker.apply({ALL_BROKERS: {LAG: "5000"}, 2: {LAG: "6000"}})
     broker.apply({ALL_BROKERS: {LAG: "5000"}})
     assert broker.effective(LAG)[0] == "5000"
@@ -86,7 +86,7 @@ def test_a_subscriber_hears_of_a_change_of_its_settings_once_and_of_no_other(bro
     assert broker.heard == [(6000, 5), (4000, default)]
 
 
-def test_what_this_version_does_not_take_counts_for_nothing_and_is_logged(broker: Running) -> None:
+def test_settings_unknown_to_this_version_are_logged_and_ignored(broker: Running) -> None:
     with capture_logs() as logs:
         broker.apply({ALL_BROKERS: {LAG: "5000"}, 2: {LAG: "-1", "of.the.future": "1", "listeners": "a://b:1"}})
     assert broker.effective(LAG) == ("5000", Origin(Source.METADATA, "all brokers"))
@@ -113,7 +113,7 @@ def test_each_setting_is_dynamic_or_needs_a_restart() -> None:
                 check_dynamic(name, None)
 
 
-def test_what_is_checked_together_at_the_start_is_not_dynamic() -> None:
+def test_settings_checked_together_at_the_start_are_not_dynamic() -> None:
     """Of another broker's own configuration the controller knows nothing: a setting that another one bounds could make
     a broker's configuration one that it would not start with."""
     together = {

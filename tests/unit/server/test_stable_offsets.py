@@ -75,7 +75,7 @@ def test_a_new_question_does_not_wait_for_the_call_under_way() -> None:
 
 
 @proves("SO.6")
-def test_what_a_call_leaves_without_news_is_asked_again_until_there_is_some() -> None:
+def test_questions_without_news_are_asked_again_until_there_is_some() -> None:
     async def scenario() -> None:
         world = LeadersOfCores()
         coordinators = Coordinators(world)
@@ -143,7 +143,7 @@ def test_each_leader_is_asked_for_its_own_partitions() -> None:
     play(scenario())
 
 
-def test_one_leader_has_a_few_calls_at_a_time_and_no_question_is_lost() -> None:
+def test_a_leader_has_a_few_calls_at_a_time_and_no_question_is_lost() -> None:
     async def scenario() -> None:
         world = LeadersOfCores()
         coordinators = Coordinators(world)

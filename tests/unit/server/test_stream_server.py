@@ -127,7 +127,9 @@ def test_a_stream_is_taken_served_and_ended() -> None:
         (FrameKind.HELLO, [bytes(70_000)], "CorruptMessage: a frame of 70000 bytes came, at most 65536"),
     ],
 )
-def test_what_is_no_hello_is_refused_and_audited(kind: FrameKind, body: list[bytes], sentence: str) -> None:
+def test_a_first_message_that_is_no_hello_is_refused_and_audited(
+    kind: FrameKind, body: list[bytes], sentence: str
+) -> None:
     told, audited = refused(kind, body)
     assert told.startswith(sentence)
     assert audited == [told.partition(": ")[2]]

@@ -69,7 +69,7 @@ def a_flow() -> Flow:
 
 
 class TestBytes:
-    def test_what_is_produced_keeps_to_the_rate_where_each_message_has_a_stream_of_its_own(self) -> None:
+    def test_produced_bytes_keep_to_the_rate_where_each_message_has_its_own_stream(self) -> None:
         """Once: the delay was that of the stream, and the next one had none: 534 MB in 10 s under 20,000 B/s."""
 
         async def scenario() -> None:
@@ -90,7 +90,7 @@ class TestBytes:
 
         play(scenario())
 
-    def test_what_is_read_keeps_to_the_rate_where_each_message_has_a_stream_of_its_own(self) -> None:
+    def test_read_bytes_keep_to_the_rate_where_each_message_has_its_own_stream(self) -> None:
         async def scenario() -> None:
             rules, flow, passed = policy(consumer_byte_rate=RATE), a_flow(), 0
 
@@ -164,7 +164,7 @@ class TestLines:
 
         play(scenario())
 
-    def test_they_go_in_the_order_in_which_they_came(self) -> None:
+    def test_a_line_keeps_the_order_of_arrival(self) -> None:
         async def scenario() -> None:
             throttle, caller, order = Throttle(1 << 20), Caller(ALICE, "h", "/p", policy(request_rate=10)), list[int]()
             caller.charge(REQUEST_RATE, 10 * WINDOW_S + 1)
@@ -191,7 +191,7 @@ class TestLines:
 
         play(scenario())
 
-    def test_who_gives_up_costs_nothing_and_leaves_no_line(self) -> None:
+    def test_a_caller_that_gives_up_costs_nothing_and_leaves_no_line(self) -> None:
         async def scenario() -> None:
             throttle, caller = Throttle(1 << 20), Caller(ALICE, "h", "/p", policy(request_rate=1))
             caller.charge(REQUEST_RATE, WINDOW_S + 5)
@@ -204,7 +204,7 @@ class TestLines:
 
         play(scenario())
 
-    def test_what_waits_in_a_line_is_bounded(self) -> None:
+    def test_the_bytes_in_a_line_are_bounded(self) -> None:
         async def scenario() -> None:
             throttle, caller = Throttle(3 * SIZE), Caller(ALICE, "h", "/p", policy(request_rate=1))
             caller.charge(REQUEST_RATE, WINDOW_S + 5)
@@ -220,7 +220,7 @@ class TestLines:
 
         play(scenario())
 
-    def test_one_message_passes_however_large(self) -> None:
+    def test_a_single_message_passes_however_large(self) -> None:
         async def scenario() -> None:
             throttle, caller = Throttle(10), Caller(ALICE, "h", "/p", policy(request_rate=1))
             caller.charge(REQUEST_RATE, WINDOW_S + 5)

@@ -77,7 +77,7 @@ def world() -> World:
 
 
 class TestTheExchange:
-    def test_it_ends_with_the_owner_until_the_tokens_end(self, world: World) -> None:
+    def test_the_exchange_ends_with_the_owner_until_the_end_of_the_token(self, world: World) -> None:
         side, answer = world.exchange()
         asyncio.run(side.respond(answer))
         assert (side.principal, side.token_id, side.lifetime_ms) == (ALICE, "0f1e", 6_000.0)
@@ -90,7 +90,7 @@ class TestTheExchange:
             asyncio.run(side.respond(answer))
 
     @pytest.mark.parametrize("how", ["expired", "removed"])
-    def test_one_that_goes_meanwhile_is_refused(self, world: World, how: str) -> None:
+    def test_a_token_that_goes_meanwhile_is_refused(self, world: World, how: str) -> None:
         side, answer = world.exchange()
         if how == "expired":
             world.wall_ms = 10_000
@@ -100,7 +100,7 @@ class TestTheExchange:
             asyncio.run(side.respond(answer))
         assert side.principal is None
 
-    def test_it_is_no_user(self, world: World) -> None:
+    def test_a_token_is_no_user(self, world: World) -> None:
         side, answer = world.exchange(LoginKind.PASSWORD)
         with pytest.raises(AuthenticationFailed):
             asyncio.run(side.respond(answer))
@@ -162,7 +162,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("request_", "call"), CALLS, ids=[name for _, name in CALLS])
 @pytest.mark.parametrize("proof", [each for each in Proof if each is not Proof.SESSION])
-def test_who_is_not_known_by_a_password_asks_for_nothing(request_: object, call: str, proof: Proof) -> None:
+def test_a_user_without_a_password_gets_no_token(request_: object, call: str, proof: Proof) -> None:
     """Nothing is asked of the controller: there is none here."""
     told: list[AuditEvent] = []
     policy = Policy(MetadataImage(), lambda: Authorizer((), ("User:alice",)), told.append, Quotas())
@@ -201,7 +201,7 @@ class TestWhatIsToldOfATokenOfAnother:
         assert isinstance(client, NotController)
         assert told == []
 
-    def test_what_was_done_is_told(self) -> None:
+    def test_changes_of_a_token_are_audited(self) -> None:
         client, (told,) = self.told(None)
         assert client is None
         assert (told.decision, told.resource) == (Decision.ALLOWED, "delegation-token:0f1e")

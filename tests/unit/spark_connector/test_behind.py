@@ -105,7 +105,7 @@ def test_a_batch_that_was_not_planned_anew_says_nothing_of_what_is_left() -> Non
     assert left_of(source({"a": {"0": 1}}, None)) is None
 
 
-def test_what_another_version_reports_is_left_out() -> None:
+def test_reports_of_another_version_are_left_out() -> None:
     latest = {"__unread": {"bytes": {"a": "many"}, "since_ms": [1], "new": 1}, "a": {"0": 3}}
     assert left_of(source({"a": {"0": 1}}, latest)) == {"a": Left(2)}
     assert Unread.from_json("?") == Unread({}, {})
@@ -127,7 +127,7 @@ def test_topics_above_the_limit_are_taken_together() -> None:
 @pytest.mark.parametrize(
     "broken", ["", "[]", "{}", '{"sources":[{}],"sink":{}}x', PROGRESS.replace('"0":20', '"0":"x"')]
 )
-def test_what_cannot_be_understood_raises(broken: str) -> None:
+def test_a_report_that_cannot_be_understood_raises(broken: str) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         batch_of(broken)
 

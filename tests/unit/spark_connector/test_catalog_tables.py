@@ -84,7 +84,7 @@ def test_columns_of_a_table_are_those_of_the_source() -> None:
         assert stored_options(table) == GIVEN
 
 
-def test_what_one_read_says_wins() -> None:
+def test_options_of_a_read_win() -> None:
     table = with_options(source_schema(False), {**GIVEN, "startingoffsets": "earliest"})
     found = read_options({"startingoffsets": "-10", "minpartitions": "2"}, table)
     assert found == {**GIVEN, "startingoffsets": "-10", "minpartitions": "2"}

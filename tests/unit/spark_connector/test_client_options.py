@@ -46,7 +46,7 @@ def test_a_secret_is_refused_with_where_it_belongs(parse, base, key: str, variab
 @pytest.mark.parametrize(
     "key", ["sasl.password", "minilog.sasl.pasword", "kafka.ssl.truststore.password", "kafka.token", "pasword"]
 )
-def test_what_nobody_knows_is_not_shown(parse, base, key: str) -> None:  # type: ignore[no-untyped-def]
+def test_unknown_options_are_not_shown(parse, base, key: str) -> None:  # type: ignore[no-untyped-def]
     for allowed in ("true", "false"):
         with pytest.raises(InvalidOption, match=f"of this minilog version has no option '{key}'") as refused:
             parse({**base, key: "planted", "allowSecretsInOptions": allowed})
@@ -62,7 +62,7 @@ def test_a_misspelt_secret_is_told_where_it_belongs() -> None:
 
 
 @pytest.mark.parametrize(("parse", "base"), BOTH)
-def test_it_may_be_allowed(parse, base) -> None:  # type: ignore[no-untyped-def]
+def test_a_secret_option_may_be_allowed(parse, base) -> None:  # type: ignore[no-untyped-def]
     allowed = {**base, **SECURED, "allowsecretsinoptions": "TRUE"}
     assert parse({**allowed, "minilog.sasl.password": "x"}).client["sasl.password"] == "x"
     jaas = {name: value for name, value in allowed.items() if name != "minilog.sasl.username"}
@@ -98,7 +98,7 @@ def test_two_names_of_one_setting_do_not_differ() -> None:
 
 
 @pytest.mark.parametrize(("parse", "base"), BOTH)
-def test_what_the_environment_says_does_not_travel(parse, base, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_settings_of_the_environment_do_not_travel(parse, base, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("MINILOG_SASL_PASSWORD", "planted")
     options = parse({**base, **SECURED})
     assert b"planted" not in pickle.dumps(options)

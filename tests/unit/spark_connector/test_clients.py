@@ -29,12 +29,12 @@ def _lent(number: int) -> Admin:
         return client
 
 
-def test_one_that_was_used_well_is_lent_again() -> None:
+def test_a_client_used_well_is_lent_again() -> None:
     assert _lent(1) is _lent(1)
     assert _lent(1) is not _lent(2)
 
 
-def test_one_that_met_an_error_is_not() -> None:
+def test_a_client_that_met_an_error_is_not_lent_again() -> None:
     first = _lent(1)
     with pytest.raises(ZeroDivisionError), clients.lend(Admin, _settings(1)):
         raise ZeroDivisionError
@@ -52,6 +52,6 @@ def test_of_too_many_the_one_that_was_idle_for_longest_goes() -> None:
     assert _lent(1) is not kept[1]
 
 
-def test_what_is_loaded_is_not_looked_at_by_each_collection_of_garbage() -> None:
+def test_loaded_modules_are_not_visited_by_each_collection_of_garbage() -> None:
     settle_in()
     assert gc.get_freeze_count() > 10_000

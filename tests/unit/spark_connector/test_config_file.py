@@ -28,7 +28,7 @@ def source(file: pathlib.Path, **options: str) -> dict[str, str]:
     return parse_stream_options({"subscribe": "t", "minilog.config.file": str(file), **named}).client
 
 
-def test_what_the_file_says_counts_below_the_options(file: pathlib.Path) -> None:
+def test_settings_of_the_file_count_below_the_options(file: pathlib.Path) -> None:
     file.write_text("bootstrap.servers=file:1\nclient.id=of-the-file\nclient.rack=r1\n")
     client = source(file, minilog__client__id="of-the-option")
     found = with_file(client)
@@ -49,14 +49,14 @@ def test_nothing_of_the_file_travels_with_the_plan(file: pathlib.Path) -> None:
     assert "hidden" not in f"{options} {sink}"
 
 
-def test_what_may_be_read_is_one_for_all_hosts(file: pathlib.Path) -> None:
+def test_the_readable_file_is_one_for_all_hosts(file: pathlib.Path) -> None:
     file.write_text("bootstrap.servers=a:1\nisolation.level=read_uncommitted\n")
     assert source(file)["isolation.level"] == "read_uncommitted"
     assert source(file, minilog__isolation__level="read_committed")["isolation.level"] == "read_committed"
 
 
 @pytest.mark.parametrize("name", sorted(OWNED))
-def test_what_the_connector_sets_itself_is_refused_in_a_file_too(file: pathlib.Path, name: str) -> None:
+def test_settings_of_the_connector_are_refused_in_a_file_too(file: pathlib.Path, name: str) -> None:
     file.write_text(f"bootstrap.servers=a:1\n{name}=hidden\n")
     with pytest.raises(InvalidOption, match=f"option minilog.config.file: .* has {name}, and the connector") as said:
         source(file)

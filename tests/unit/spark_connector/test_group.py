@@ -24,7 +24,7 @@ def test_where_nobody_answers_a_warning_is_all_there_is(caplog: pytest.LogCaptur
     assert "not stored for group 'report'" in warning.getMessage()
 
 
-def test_what_was_handed_over_before_is_not_stored_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_offsets_handed_over_before_are_not_stored_again(caplog: pytest.LogCaptureFixture) -> None:
     progress = GroupProgress(NOBODY, "report")
     for _ in range(3):
         progress.store({A0: 7})

@@ -112,7 +112,7 @@ class TestSharingBytes:
         assert read <= 2 * limit + sum(map(max, records))
 
     @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50))), st.integers(0, 60), st.integers(0, 60))
-    def test_what_a_broker_says_is_believed_only_where_it_ascends(
+    def test_sizes_of_a_broker_count_only_where_they_ascend(
         self, points: list[tuple[int, int]], offset: int, size: int
     ) -> None:
         marks = SizeMarks.ascending(10, points)
@@ -121,7 +121,7 @@ class TestSharingBytes:
         assert marks.offset_at(size) >= 10
 
     @given(st.integers(1, 2**63 - 1))
-    def test_what_is_asked_for_is_the_cap_its_halves_and_all(self, cap: int) -> None:
+    def test_questions_of_sizes_are_the_cap_its_halves_and_all(self, cap: int) -> None:
         asked = sizes_to_ask(cap)
         assert {cap, 2**63 - 1} <= set(asked)
         assert len(asked) <= 17
@@ -130,7 +130,7 @@ class TestSharingBytes:
 
 @proves("SPO.8")
 @pytest.mark.parametrize(("limit_of_a_batch", "triggers"), [((1, 2), 6), ((1, 7), 21), ((3, 2), 2), ((5, 1), 1)])
-def test_what_is_stored_as_a_few_large_batches_is_read_in_even_parts(
+def test_records_stored_as_a_few_large_batches_are_read_in_even_parts(
     limit_of_a_batch: tuple[int, int], triggers: int
 ) -> None:
     """Of a real log: a micro-batch that begins in the midst of a stored batch counts what is left of that batch."""

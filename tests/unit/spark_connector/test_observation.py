@@ -65,7 +65,7 @@ def test_the_latest_numbers_and_the_sums_of_each_query_are_known(ledger: QueryLe
     assert ledger.queries()[0].seconds == 7.0, "a query that makes no progress falls behind"
 
 
-def test_one_that_ended_is_known_for_a_while(ledger: QueryLedger, clock: Clock) -> None:
+def test_a_query_that_ended_is_known_for_a_while(ledger: QueryLedger, clock: Clock) -> None:
     ledger.progressed("1", "one", progress(5, 20))
     ledger.progressed("2", "two", progress(5, 20))
     ledger.ended("1", "java.lang.Exception: it broke\n  at line 1")
@@ -76,7 +76,7 @@ def test_one_that_ended_is_known_for_a_while(ledger: QueryLedger, clock: Clock) 
     assert names(ledger) == ["two"]
 
 
-def test_one_that_is_started_again_goes_on(ledger: QueryLedger) -> None:
+def test_a_query_that_is_started_again_goes_on(ledger: QueryLedger) -> None:
     ledger.progressed("1", "one", progress(5, 20))
     ledger.ended("1", "it broke")
     ledger.progressed("1", "one", progress(10, 20))
@@ -147,7 +147,7 @@ def event(progress_json: str) -> Any:
     return SimpleNamespace(progress=SimpleNamespace(id="1", name="one", json=progress_json))
 
 
-def test_what_goes_wrong_is_a_warning_once_for_each_kind(ledger: QueryLedger, caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_are_a_warning_once_for_each_kind(ledger: QueryLedger, caplog: pytest.LogCaptureFixture) -> None:
     listener = QueryListener(ledger)
     for _ in range(3):
         listener.onQueryProgress(event("{}"))

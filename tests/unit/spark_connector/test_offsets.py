@@ -75,7 +75,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("text", "place"), [("earliest", EARLIEST), (" Latest ", LATEST)])
-def test_one_place_for_all(text: str, place: int) -> None:
+def test_a_single_place_counts_for_all(text: str, place: int) -> None:
     spec = parse_offset_spec("startingOffsets", text)
     assert spec.place_of(A0) == spec.place_of(B0) == place
 

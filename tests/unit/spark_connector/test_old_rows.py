@@ -46,7 +46,7 @@ def test_of_two_tasks_the_older_row_counts_by_topic() -> None:
     assert older({"a": 5, "b": 1}, {"a": 3, "c": 9}) == {"a": 3, "b": 1, "c": 9}
 
 
-def test_what_retention_deletes_is_told_with_moment_and_remedy() -> None:
+def test_rows_that_retention_deletes_are_reported_with_moment_and_remedy() -> None:
     oldest = {
         "short": (NOW_MS - DAY_MS) * 1000,
         "usual": (NOW_MS - 8 * DAY_MS) * 1000,

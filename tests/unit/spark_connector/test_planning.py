@@ -77,7 +77,7 @@ class TestStream:
         assert way.lower == {}
 
     @proves("SPL.5")
-    def test_what_a_new_partition_lost_before_it_was_read_is_loss(self) -> None:
+    def test_records_of_a_new_partition_deleted_before_its_first_read_are_loss(self) -> None:
         start = SourceOffset({A0: 50}, {"a": "ia"})
         way = continue_from(start, snapshot({A0: 60, A1: 9, B0: 5}, earliest={A0: 50, B0: 5}))
         assert way.losses == (
@@ -118,7 +118,7 @@ class TestStream:
         assert (way.end, way.topic_ids, way.let_go) == (start.positions, IDS, frozenset())
 
     @proves("SPX.2")
-    def test_one_that_is_asked_for_no_more_is_told_once_and_its_place_kept_for_later(self) -> None:
+    def test_a_partition_left_out_is_reported_once_and_its_place_kept(self) -> None:
         start = SourceOffset({A0: 5, B0: 4}, dict(IDS))
         now = snapshot({B0: 4})
         way = continue_from(start, now, unasked={A0})
@@ -168,7 +168,7 @@ class TestStream:
         assert list(way.lower.values()) == ["partition a-0 ends at offset 80, but it ended at 90 before"]
         assert way.end == {A0: 80, A1: 9}
 
-    def test_what_was_heard_of_a_topic_says_nothing_of_the_next_of_its_name(self) -> None:
+    def test_news_of_a_topic_say_nothing_of_the_next_of_its_name(self) -> None:
         start = SourceOffset({A0: 50}, {"a": "ia"})
         assert continue_from(start, snapshot({A0: 8}, ids={"a": "new"}), {A0: 90}).lower == {}
 

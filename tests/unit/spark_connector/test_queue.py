@@ -122,7 +122,7 @@ class TestBatches:
     def batch(self, *offsets: str) -> BatchOffsets:
         return BatchOffsets(offsets, b"digest")
 
-    def test_it_is_the_offset_of_the_queue_that_differs_from_the_one_before(self) -> None:
+    def test_the_offset_of_the_queue_alone_makes_a_batch_differ(self) -> None:
         before = self.batch(self.OTHER, json.dumps(QueueOffset("jobs").to_json()))
         batch = queue_batch("jobs", self.batch(self.OTHER, self.LINE), before)
         assert batch.leased == QueueOffset.from_json(OFFSET.to_json())
@@ -134,7 +134,7 @@ class TestBatches:
     def test_the_first_batch_has_no_batch_before_it(self) -> None:
         assert queue_batch("jobs", self.batch(self.LINE), None).leased is not None
 
-    def test_one_source_must_read_the_queue(self) -> None:
+    def test_exactly_one_source_must_read_the_queue(self) -> None:
         with pytest.raises(InvalidOption, match="no source of the query reads this queue"):
             queue_batch("others", self.batch(self.OTHER, "-", "7", self.LINE), None)
         with pytest.raises(InvalidOption, match="2 sources of the query read this queue"):
@@ -224,7 +224,7 @@ class TestOptions:
             ("minilog.isolation.level", "read_uncommitted"),
         ],
     )
-    def test_what_has_no_meaning_with_a_queue_is_refused(self, option: str, value: str) -> None:
+    def test_options_without_meaning_for_a_queue_are_refused(self, option: str, value: str) -> None:
         with pytest.raises(InvalidOption, match=f"option '{option}' is '{value}': a queue|a leased"):
             parse_stream_options({**SOURCE, option: value})
 

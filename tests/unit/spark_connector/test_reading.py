@@ -66,7 +66,7 @@ def test_a_stored_batch_far_above_the_target_is_cut() -> None:
 
 @proves("SPF.11", "SPK.6")
 @pytest.mark.parametrize("include_headers", [False, True])
-def test_what_spark_gets_has_its_exact_schema(include_headers: bool) -> None:
+def test_batches_for_spark_have_its_exact_schema(include_headers: bool) -> None:
     (batch,) = joined(iter([polled(0, 3, headers=include_headers)]), arrow_source_schema(include_headers))
     assert batch.schema.equals(arrow_source_schema(include_headers))
 

@@ -72,7 +72,7 @@ class TestFacts:
     def test_a_replay_has_them_all_however_spark_orders_columns_and_topics(self) -> None:
         compare(ROWS.of(of_query()), facts_of_rows(["value", "key"], [B, A, B]).of(of_query(run=1)))
 
-    def test_what_is_to_do_goes_by_what_differs(self) -> None:
+    def test_the_decision_depends_on_the_differing_facts(self) -> None:
         with pytest.raises(NotAReplay, match="have these rows there, begin with a new checkpoint at the offsets of"):
             compare(ROWS, facts_of_rows(["key", "value"], [A]))
         with pytest.raises(NotAReplay, match="one with a new checkpoint, uses the name of an earlier query: give it a"):
@@ -132,7 +132,7 @@ class TestRowsWhoseOffsetsNobodyKnows:
                 compare(held, rows_of(7).of(of_batch))
         compare(held, rows_of(7).of(self.UNKNOWN), rows=(4, None))  # the begin of a block
 
-    def test_what_an_earlier_version_kept_is_not_enough_and_a_warning_tells_it(self) -> None:
+    def test_facts_of_an_earlier_version_are_not_enough_and_a_warning_says_so(self) -> None:
         held, now = ROWS.of(self.UNKNOWN), rows_of(7).of(self.UNKNOWN)
         compare(held, now)
         for stored, shown in ((held, False), (now, True), (ROWS.of(of_query()), False)):
@@ -150,14 +150,14 @@ class TestRowsWhoseOffsetsNobodyKnows:
 
 class TestTheStoredForm:
     @pytest.mark.parametrize("settles", [True, False])
-    def test_it_is_read_as_it_was_written_and_the_coordinator_takes_it(self, settles: bool) -> None:
+    def test_the_stored_form_is_read_as_written_and_the_coordinator_takes_it(self, settles: bool) -> None:
         block = facts_of_block([ROWS, facts_of_rows(["v"], [A])], [("g", "t", 0, 5)], replace(of_query(), run=b""))
         for facts in (Facts(), ROWS, ROWS.of(of_query()), block, rows_of(7).of(replace(of_query(), offsets=b""))):
             whole = replace(facts, settles=settles)
             assert read_facts(whole.stored(), is_stream=True) == replace(whole, earlier=b"")
             assert len(whole.stored()) <= 64
 
-    def test_it_has_the_length_of_no_earlier_form(self) -> None:
+    def test_the_stored_form_has_the_length_of_no_earlier_one(self) -> None:
         assert not {2 + 12 * known for known in range(6)} & {0, 32, 42, 48}
 
 

@@ -71,7 +71,7 @@ class TestRelative:
         assert (found.positions, found.losses) == ({A0: 20, A1: 7}, ())
 
     @given(st.integers(3, 2**63 - 1), st.integers(0, 2**62), st.integers(0, 2**62))
-    def test_it_never_leaves_the_log(self, count: int, earliest: int, size: int) -> None:
+    def test_a_relative_place_never_leaves_the_log(self, count: int, earliest: int, size: int) -> None:
         now = Snapshot({"a": "ia"}, {A0: earliest}, {A0: earliest + size})
         assert parse_start(STARTING, f"-{count}") == LastRecords(STARTING, f"-{count}", count)
         start = resolve(parse_start(STARTING, f"-{count}"), now).positions[A0]
@@ -79,7 +79,7 @@ class TestRelative:
 
 
 class TestTimestamps:
-    def test_one_for_all_and_one_for_each(self) -> None:
+    def test_a_timestamp_for_all_and_one_for_each_partition(self) -> None:
         assert timestamps_ms(parse_timestamp("startingTimestamp", "5", or_latest=True), [A0, A1], 0) == {A0: 5, A1: 5}
         each = parse_timestamps("startingOffsetsByTimestamp", '{"a":{"0":5,"1":6}}', or_latest=True)
         assert timestamps_ms(each, [A0, A1], 0) == {A0: 5, A1: 6}
@@ -152,7 +152,7 @@ class TestBatch:
         with pytest.raises(InvalidOption, match=r"option 'endingOffsets' is .*leaves out a-1"):
             ranges(everywhere(STARTING, EARLIEST), end)
 
-    def test_what_is_resolved_says_what_it_was(self) -> None:
+    def test_a_resolved_place_names_its_origin(self) -> None:
         assert str(Resolved(parse_start(STARTING, "-15"), {})) == "startingOffsets '-15'"
 
 
@@ -163,10 +163,10 @@ class TestOfGroup:
     def test_a_query_begins_where_the_group_got_to(self) -> None:
         assert resolve(self.PLACE, NOW, {A0: 20, A1: 0}) == Resolved(self.PLACE, {A0: 20, A1: 0})
 
-    def test_what_the_group_has_not_committed_is_read_from_its_start(self) -> None:
+    def test_partitions_without_a_commit_of_the_group_are_read_from_their_start(self) -> None:
         assert resolve(self.PLACE, NOW, {A0: None, A1: 5}).positions == {A0: 10, A1: 5}
 
-    def test_what_the_log_does_not_hold_any_more_is_loss(self) -> None:
+    def test_a_committed_offset_below_the_log_is_loss(self) -> None:
         found = resolve(self.PLACE, NOW, {A0: 4, A1: 7})
         assert found.positions == {A0: 10, A1: 7}
         assert found.losses == (

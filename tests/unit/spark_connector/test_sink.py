@@ -98,7 +98,7 @@ class TestPlan:
 
 
 class TestPayloads:
-    def test_one_topic_and_no_partition_is_one_payload_without_a_sort(self) -> None:
+    def test_rows_of_one_topic_without_partition_are_one_payload_without_a_sort(self) -> None:
         batch = pa.record_batch({"value": ["x", None], "other": [1, 2]})
         (only,) = SinkPlan("t", ("value",)).payloads(batch)
         assert (only.topic, only.partition) == ("t", None)

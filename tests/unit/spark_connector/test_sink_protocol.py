@@ -78,11 +78,11 @@ class TestNames:
         assert len({mark, *others}) == 4
 
     @proves("SPF.30")
-    def test_one_that_nothing_tells_from_others_has_no_mark(self) -> None:
+    def test_an_attempt_that_nothing_tells_from_others_has_no_mark(self) -> None:
         assert attempt_mark("/tmp/blockmgr-1", {"topic": "late"}) == b""
         assert attempt_mark(None, {"checkpointLocation": "/c"}) == b""
 
-    def test_what_a_task_reports_can_be_sent_to_the_driver(self) -> None:
+    def test_the_report_of_a_task_can_be_sent_to_the_driver(self) -> None:
         assert pickle.loads(pickle.dumps(wrote(1))) == wrote(1)
 
 
@@ -160,7 +160,7 @@ class TestReplays:
         with pytest.raises(NotAReplay, match="the 4 committed rows went to other topics than the rows of this write"):
             commit_decision(reports, batch_id=batch_id, facts=other)
 
-    def test_what_was_committed_without_saying_what_it_holds_is_not_compared(self) -> None:
+    def test_a_commit_without_facts_is_not_compared(self) -> None:
         assert commit_decision([already(4, None)], batch_id=7) is None
 
     def test_a_user_may_have_it_not_checked(self) -> None:
@@ -209,7 +209,7 @@ class TestOffsetsOfACheckpoint:
         assert len(known) == 1
         assert known != {b""}
 
-    def test_what_cannot_be_read_is_not_known(self, tmp_path: pathlib.Path) -> None:
+    def test_a_checkpoint_that_cannot_be_read_is_not_known(self, tmp_path: pathlib.Path) -> None:
         self.write(tmp_path, "v1", batch=4)
         for checkpoint, batch in ((None, 3), ("s3a://bucket/x", 3), (str(tmp_path), 3), (str(tmp_path), 4)):
             assert offsets_digest(checkpoint, batch) == b""
@@ -221,7 +221,7 @@ class TestTheQueryOfACheckpoint:
         assert query_id(str(tmp_path)) == "c0ffee"
 
     @pytest.mark.parametrize("text", ["", "[1]", '{"id":1}', "{"])
-    def test_what_cannot_be_read_is_not_known(self, tmp_path: pathlib.Path, text: str) -> None:
+    def test_a_checkpoint_that_cannot_be_read_is_not_known(self, tmp_path: pathlib.Path, text: str) -> None:
         assert query_id(str(tmp_path)) is None
         (tmp_path / "metadata").write_text(text)
         assert query_id(str(tmp_path)) is None
@@ -236,7 +236,7 @@ class TestAbort:
     def test_where_all_tasks_failed_there_is_nothing_to_name(self) -> None:
         assert abort_decision([None, None]) is None
 
-    def test_what_another_run_committed_is_left_alone(self) -> None:
+    def test_a_commit_of_another_run_is_left_alone(self) -> None:
         assert abort_decision([ALREADY, None]) is None
 
 
@@ -248,7 +248,7 @@ class TestBatchWrites:
         assert isinstance(decision, End)
         assert ([each.producer_id for each in decision.winners], decision.coordinator_epoch) == ([1], 6)
 
-    def test_one_without_rows_is_left_open_for_nobody(self) -> None:
+    def test_a_write_without_rows_is_left_open_for_nobody(self) -> None:
         assert commit_decision([EMPTY], begun=self.BEGUN) == Abort(ATTEMPT, 6)
 
     def test_so_is_one_whose_tasks_waited_for_rows_and_got_none(self) -> None:
@@ -261,7 +261,7 @@ class TestBatchWrites:
         assert commit_decision([ALREADY], begun=AlreadyCommitted(ATTEMPT, None)) is None
         assert abort_decision([None], begun=AlreadyCommitted(ATTEMPT, None)) is None
 
-    def test_it_is_aborted_even_where_all_tasks_failed(self) -> None:
+    def test_a_write_is_aborted_even_where_all_tasks_failed(self) -> None:
         assert abort_decision([None], begun=self.BEGUN) == Abort(ATTEMPT, 6)
 
     def test_a_task_of_another_attempt_is_refused(self) -> None:

@@ -97,6 +97,6 @@ def test_java_patterns_mean_what_they_mean_in_java(java: str, matching: str, oth
 
 
 @pytest.mark.parametrize("java", ["[a-z&&[^b]]", "[a[bc]]", r"\p{InGreek}", r"[\P{Alpha}]", "(", "*a"])
-def test_what_cannot_be_translated_is_refused_by_name(java: str) -> None:
+def test_a_pattern_that_cannot_be_translated_is_refused_by_name(java: str) -> None:
     with pytest.raises(InvalidOption, match="option 'subscribePattern' is "):
         python_pattern(java)

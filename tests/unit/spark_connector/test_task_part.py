@@ -33,7 +33,7 @@ class Coordinator:
         self.left += 1
 
 
-def test_it_is_begun_with_the_first_row_and_left_with_the_block() -> None:
+def test_a_part_begins_with_the_first_row_and_is_left_with_the_block() -> None:
     coordinator = Coordinator()
     with TaskPart(coordinator.begin, NEVER_S) as task:
         assert coordinator.begun == 0
@@ -50,7 +50,7 @@ def test_without_rows_nobody_is_called() -> None:
     assert coordinator.begun == 0
 
 
-def test_one_that_waits_for_long_is_begun_before_its_first_row_and_once() -> None:
+def test_a_part_that_waits_for_long_begins_before_its_first_row_and_once() -> None:
     coordinator = Coordinator()
     with TaskPart(coordinator.begin, NEVER_S) as task:
         task.begin_early()
@@ -60,7 +60,7 @@ def test_one_that_waits_for_long_is_begun_before_its_first_row_and_once() -> Non
     assert (coordinator.begun, coordinator.left) == (1, 1)
 
 
-def test_what_goes_wrong_meanwhile_is_raised_in_the_task() -> None:
+def test_an_error_meanwhile_is_raised_in_the_task() -> None:
     with TaskPart(Coordinator(ProducerFenced("superseded")).begin, NEVER_S) as task:
         task.begin_early()
         with pytest.raises(ProducerFenced, match="superseded"):

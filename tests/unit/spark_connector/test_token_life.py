@@ -38,7 +38,7 @@ def made(period_ms: int = 1_000, max_ms: int = 4_000, skew_ms: int = 0) -> KeptT
 class TestWhen:
     """Whatever the broker's clock says."""
 
-    def test_it_is_kept_until_half_of_its_life_is_over(self, skew_ms: int) -> None:
+    def test_a_token_is_kept_until_half_of_its_life_is_over(self, skew_ms: int) -> None:
         assert made(skew_ms=skew_ms).step(NOW_MS + 499) is Step.KEEP
 
     def test_then_it_is_renewed(self, skew_ms: int) -> None:
@@ -48,16 +48,16 @@ class TestWhen:
         assert renewed.step(NOW_MS + 999) is Step.KEEP
         assert renewed.step(NOW_MS + 1_000) is Step.RENEW
 
-    def test_one_that_is_over_is_replaced(self, skew_ms: int) -> None:
+    def test_a_token_that_is_over_is_replaced(self, skew_ms: int) -> None:
         assert made(skew_ms=skew_ms).step(NOW_MS + 1_000) is Step.CREATE
 
-    def test_one_whose_maximum_is_near_is_replaced(self, skew_ms: int) -> None:
+    def test_a_token_whose_maximum_is_near_is_replaced(self, skew_ms: int) -> None:
         """A renewal would give it less than half of a life: it would be renewed again and again."""
         token = made(max_ms=2_000, skew_ms=skew_ms).renewed(NOW_MS + skew_ms + 2_000)
         assert token.step(NOW_MS + 1_499) is Step.KEEP
         assert token.step(NOW_MS + 1_500) is Step.CREATE
 
-    def test_one_that_cannot_be_renewed_at_all_is_replaced_at_half_of_its_life(self, skew_ms: int) -> None:
+    def test_a_token_that_cannot_be_renewed_is_replaced_at_half_of_its_life(self, skew_ms: int) -> None:
         assert made(max_ms=1_000, skew_ms=skew_ms).step(NOW_MS + 500) is Step.CREATE
 
 
@@ -89,7 +89,7 @@ class TestWhatTasksGet:
         options = as_task(parse_source_options(SOURCE), LOGIN)
         assert SECRET not in f"{LOGIN} {LOGIN!r} {ReadTask((), login=LOGIN)!r} {options!r}"
 
-    def test_it_is_off_unless_it_is_asked_for(self) -> None:
+    def test_tokens_of_tasks_are_off_by_default(self) -> None:
         sink = {"bootstrap.servers": "127.0.0.1:1", "topic": "flights"}
         plain: list[SourceOptions | SinkOptions] = [
             parse_source_options({**SOURCE, "delegationTokens": "false"}),

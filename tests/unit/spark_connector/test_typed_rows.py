@@ -116,12 +116,12 @@ class TestVersions:
         assert query.versions(["t"], known) == {"t": found}
         assert query.rows(["t"], known).schemas == {"t": versions[found - 1]}
 
-    def test_one_that_was_to_fail_goes_on_by_the_newest_but_replays_by_its_own(self) -> None:
+    def test_a_stream_that_was_to_fail_goes_on_by_the_newest_but_replays_by_its_own(self) -> None:
         query = rows(V1, GATE, columns=("carrier",), fails_on_change=True)
         assert query.versions(["t"], {"t": 1}) == {"t": 2}
         assert query.rows(["t"], {"t": 1}).schemas == {"t": V1}
 
-    def test_what_load_saw_stays_while_the_topic_is_the_same(self) -> None:
+    def test_the_schema_of_load_stays_while_the_topic_is_the_same(self) -> None:
         query = rows(V1)
         assert query.renewed({"t": topic(V1, GATE)}) is query
         other = query.renewed({"t": topic(V1, number=2)})
@@ -285,7 +285,7 @@ class TestSink:
             ("carrier int", InvalidRecord, "column 'carrier' is string, and the rows have int32: cast it yourself"),
         ],
     )
-    def test_what_needs_no_row_is_refused_on_the_driver(
+    def test_faults_that_need_no_row_are_refused_on_the_driver(
         self, columns: str, error: type[Exception], message: str
     ) -> None:
         with pytest.raises(error, match=message):
@@ -336,7 +336,7 @@ class TestDeletions:
         projected = rows(KEYED, deletes=True).projected(given)
         assert (projected.columns, projected.metadata) == (("carrier",), ("_deleted",))
 
-    def test_what_cannot_be_read_so_is_refused(self) -> None:
+    def test_deletions_that_cannot_be_read_are_refused(self) -> None:
         other = schema_from_ddl("carrier string NOT NULL, delay int NOT NULL", ["delay"])
         with pytest.raises(InvalidOption, match="different key columns"):
             typed_topics({"a": topic(KEYED), "b": topic(other, number=2)}, RowOptions(deletes=True))
@@ -369,7 +369,7 @@ class TestDeletions:
             (StructType().add("n", "integer").add("_deleted", "boolean"), schema_from_ddl("n int"), "no key columns"),
         ],
     )
-    def test_what_the_sink_refuses(self, frame: StructType, schema: TopicSchema, message: str) -> None:
+    def test_deletions_that_the_sink_refuses(self, frame: StructType, schema: TopicSchema, message: str) -> None:
         with pytest.raises(InvalidOption, match=message):
             check_columns(frame, "t", schema)
 

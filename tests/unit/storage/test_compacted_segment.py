@@ -30,7 +30,7 @@ def log(files: MemoryDisk) -> Log:
     return log
 
 
-def test_what_is_finished_is_synced_and_has_no_name_yet(files: MemoryDisk, log: Log) -> None:
+def test_a_finished_segment_is_synced_and_has_no_name_yet(files: MemoryDisk, log: Log) -> None:
     batches = [batch(0, records=2, timestamp_us=9000), batch(2), batch(3)]
     compacted = write_anew(files, log, log.sealed_segments[:2], batches)
     assert compacted.name == SegmentName(0, 1)
@@ -106,7 +106,7 @@ def test_a_damaged_batch_and_one_of_another_partition_are_refused(files: MemoryD
     assert writer.size_bytes == 0
 
 
-def test_what_is_abandoned_is_gone_finished_or_not(files: MemoryDisk, log: Log) -> None:
+def test_an_abandoned_segment_is_gone_finished_or_not(files: MemoryDisk, log: Log) -> None:
     before = files.list(DIRECTORY)
     for is_finished in (False, True):
         writer = writer_of(files, log, log.sealed_segments[:2])
@@ -133,7 +133,7 @@ def test_a_failed_sync_is_not_tried_again(files: MemoryDisk, log: Log) -> None:
     assert not files.exists(TEMPORARY)
 
 
-def test_what_a_former_life_left_is_written_over_and_a_start_removes_it(files: MemoryDisk, log: Log) -> None:
+def test_a_segment_of_a_former_life_is_written_over_and_a_start_removes_it(files: MemoryDisk, log: Log) -> None:
     writer = writer_of(files, log, log.sealed_segments[:2])
     writer.write(batch(0, payload=bytes(200)))
     writer = writer_of(files, log, log.sealed_segments[:2])

@@ -69,7 +69,7 @@ def test_an_append_that_rolls_loses_nothing_that_was_flushed(expected: list[byte
         assert contents(log) == expected[: log.log_end_offset]
 
 
-def test_what_was_flushed_survives_as_soon_as_flush_returned(expected: list[bytes]) -> None:
+def test_flushed_records_survive_as_soon_as_flush_returned(expected: list[bytes]) -> None:
     for runs in range(1, 8):
         files = MemoryDisk(Random(runs))
         fill(open_log(files, settings=SETTINGS), runs)
@@ -77,7 +77,7 @@ def test_what_was_flushed_survives_as_soon_as_flush_returned(expected: list[byte
         assert contents(reopen(files, 0)) == expected[:runs]
 
 
-def test_what_recovery_found_survives_a_second_crash(expected: list[bytes]) -> None:
+def test_recovered_records_survive_a_second_crash(expected: list[bytes]) -> None:
     for seed in range(30):
         files = MemoryDisk(Random(seed))
         append(open_log(files, settings=SETTINGS), 2)
@@ -98,7 +98,7 @@ def test_truncation_over_segments_leaves_the_old_end_or_a_later_one_than_asked(
         assert contents(log) == expected[: log.log_end_offset]
 
 
-def test_what_follows_a_truncation_is_never_mixed_with_what_it_cut(expected: list[bytes]) -> None:
+def test_records_behind_a_truncation_are_never_mixed_with_cut_ones(expected: list[bytes]) -> None:
     def truncate_and_append(log: Log) -> None:
         log.truncate_to(5)
         append(log, 2, epoch=1, payload=b"another")

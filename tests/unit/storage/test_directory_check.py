@@ -94,14 +94,14 @@ def found(report: Report) -> dict[str, CheckVerdict]:
     return {each.path: each.verdict for each in report.findings}
 
 
-def test_what_stopped_cleanly_is_sound(files: MemoryDisk) -> None:
+def test_a_directory_stopped_cleanly_is_sound(files: MemoryDisk) -> None:
     report = check(files)
     assert report.findings == ()
     assert (report.worst, report.broker_id, report.cluster_id) == (None, 1, "c-1")
     assert (report.counts.logs, report.counts.segments, report.counts.batch_bytes) == (2, 4, 39 * BATCH)
 
 
-def test_what_was_killed_is_sound() -> None:
+def test_a_directory_of_a_killed_broker_is_sound() -> None:
     files = MemoryDisk(Random(1))
     stop(files, clean=False)
     assert check(files).findings == ()
@@ -128,7 +128,7 @@ EACH_KIND = {
 
 @pytest.mark.parametrize("position", [0, 30, 65, -1], ids=["begin", "in it", "further", "end"])
 @pytest.mark.parametrize("path", EACH_KIND)
-def test_one_bit_changed_is_found_and_named(files: MemoryDisk, path: str, position: int) -> None:
+def test_a_changed_bit_is_found_and_named(files: MemoryDisk, path: str, position: int) -> None:
     flip(files, path, position)
     report = check(files)
     assert found(report) == {path: EACH_KIND[path]}
@@ -182,7 +182,7 @@ def test_whether_a_bad_tail_was_acknowledged_is_not_known() -> None:
     )
 
 
-def test_one_bit_in_what_was_written_last_before_a_kill_is_not_called_unacknowledged() -> None:
+def test_a_changed_bit_in_the_last_records_before_a_kill_is_not_called_unacknowledged() -> None:
     """The end of these records was not recorded yet. So it cannot be told from an unfinished write."""
     files = MemoryDisk(Random(1))
     stop(files, clean=False)
@@ -194,7 +194,7 @@ def test_one_bit_in_what_was_written_last_before_a_kill_is_not_called_unacknowle
     assert "copy the directory before" in report.findings[0].remedy
 
 
-def test_what_was_not_synced_when_the_machine_went_down_is_doubtful(files: MemoryDisk) -> None:
+def test_records_not_synced_at_a_power_loss_are_doubtful(files: MemoryDisk) -> None:
     files.lose(f"{DATA}/clean-stop")
     write_checkpoint(files, DIRECTORY, Checkpoint(0, 39, 39, flush_on_append=False, boot_id="b-1", has_manifest=True))
     assert found(check(files)) == {f"{DIRECTORY}/checkpoint": CheckVerdict.DOUBTFUL}
@@ -240,7 +240,7 @@ class TestRepairs:
         assert [(each.path, each.repaired) for each in report.findings] == [(FIRST + suffix, True)]
         assert contents(files) == sound
 
-    def test_what_is_no_index_is_left_as_it_is(self, files: MemoryDisk) -> None:
+    def test_a_file_that_is_no_index_is_left_as_it_is(self, files: MemoryDisk) -> None:
         for path in EACH_KIND:
             if not path.endswith("index"):
                 flip(files, path, 20)
@@ -301,7 +301,7 @@ def test_segments_that_were_written_anew_are_checked_by_their_names(files: Memor
     assert found(check(files)) == {f"{new}.log": CheckVerdict.DAMAGED}
 
 
-def test_what_an_unfinished_change_left_is_no_finding(files: MemoryDisk) -> None:
+def test_remains_of_an_unfinished_change_are_no_finding(files: MemoryDisk) -> None:
     """The next start removes it, so the check does not read it."""
     for name in (SegmentName(0, 1).file(), SegmentName(13, 1).file(".log.tmp")):
         files.open(f"{DIRECTORY}/{name}", create=True).write([b"half"], 0)

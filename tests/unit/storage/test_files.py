@@ -128,7 +128,7 @@ def test_a_removed_file_does_not_come_back() -> None:
         assert read_durable_file(files, "/mark") is None
 
 
-def test_what_is_made_is_the_owners_alone(tmp_path: pathlib.Path) -> None:
+def test_new_files_are_the_owners_alone(tmp_path: pathlib.Path) -> None:
     """Records are read under the brokers' rules, not by whoever has an account."""
     former = os.umask(0o022)
     try:

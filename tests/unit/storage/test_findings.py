@@ -82,12 +82,12 @@ class TestTornTails:
         assert log.recovery.finding is (Finding.DAMAGED if behind else Finding.TORN)
         assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
-    def test_what_ends_with_a_whole_batch_is_whole_however_old_the_record_is(self, files: MemoryDisk) -> None:
+    def test_a_log_that_ends_with_a_whole_batch_is_whole_however_old_the_record_is(self, files: MemoryDisk) -> None:
         fill(recorded(files, 1), 5)
         log = reopened(files)
         assert (log.recovery.finding, log.log_end_offset) == (Finding.WHOLE, 6)
 
-    def test_it_is_told_again_until_it_is_in_an_isr(self, files: MemoryDisk) -> None:
+    def test_a_torn_tail_is_reported_again_until_the_copy_is_in_an_isr(self, files: MemoryDisk) -> None:
         recorded(files, 3)
         files.damage(FIRST, 3 * BATCH_BYTES, batch(3)[:50])
         reopened(files)
@@ -130,7 +130,7 @@ class TestDoubt:
         append(recorded(files, 3, settings=OS))
         assert reopened(files, settings=SETTINGS).recovery.finding is Finding.DOUBTFUL
 
-    def test_what_was_written_under_fsync_is_whole_whatever_is_set_today(self, files: MemoryDisk) -> None:
+    def test_records_written_under_fsync_are_whole_whatever_is_set_today(self, files: MemoryDisk) -> None:
         fill(recorded(files, 3), 1)
         assert reopened(files, settings=OS).recovery.finding is Finding.WHOLE
 
@@ -159,7 +159,7 @@ class TestDoubt:
         log.write_checkpoint()
         assert reopened(files).recovery.finding is Finding.WHOLE
 
-    def test_what_waits_for_its_sync_is_synced_although_the_policy_became_weaker(self, files: MemoryDisk) -> None:
+    def test_records_that_wait_for_a_sync_get_it_under_a_weaker_policy_too(self, files: MemoryDisk) -> None:
         log = recorded(files, 3)
         append(log)
         log.settings = OS
@@ -173,9 +173,7 @@ class TestDoubt:
         append(open_log(files, settings=OS, boot_id="boot-2"))
         assert reopened(files, settings=OS, boot_id="boot-1").recovery.finding is Finding.DOUBTFUL
 
-    def test_it_is_told_again_until_the_next_life_writes_although_that_life_runs_in_the_same_boot(
-        self, files: MemoryDisk
-    ) -> None:
+    def test_doubt_is_reported_again_until_the_next_life_writes_in_the_same_boot_too(self, files: MemoryDisk) -> None:
         append(recorded(files, 3, settings=OS))
         reopened(files, settings=OS).close(clean=True)  # before it could tell anybody
         log = reopened(files, settings=OS)

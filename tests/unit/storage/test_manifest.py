@@ -165,7 +165,7 @@ def test_a_log_of_an_earlier_version_opens_on_a_full_disk(files: MemoryDisk) -> 
         '{"base_offset":4,"state":"sealed","end":{"end_offset":5,"size_bytes":72}},{"base_offset":0,"state":"active"}',
     ],
 )
-def test_what_no_broker_writes_is_no_manifest(files: MemoryDisk, segments: str) -> None:
+def test_texts_that_no_broker_writes_are_no_manifest(files: MemoryDisk, segments: str) -> None:
     _, batches = filled(files, 5)
     write_durable_file(files, PATH, b'{"segments":[%s]}' % segments.encode())
     log = reopened(files)

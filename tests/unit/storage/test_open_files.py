@@ -74,7 +74,7 @@ def test_a_file_that_is_used_stays_open_and_one_that_is_not_goes(tmp_path: pathl
     assert f"{tmp_path}/0" not in disk.opened[before:]
 
 
-def test_what_was_written_is_synced_by_the_descriptor_that_wrote_it_before_that_is_closed() -> None:
+def test_written_bytes_are_synced_by_their_descriptor_before_it_is_closed() -> None:
     disk = crashable("/d")
     pool = PooledFileSystem(disk, MOST)
     files = [pool.open(f"/d/many-{number}", create=True) for number in range(3 * MOST)]
@@ -208,7 +208,7 @@ def test_a_reader_of_a_segment_that_is_removed_meanwhile_is_told_that_its_offset
         first.read(0, 1 << 20, 1)
 
 
-def test_what_leaves_the_page_cache_is_on_the_disk(tmp_path: pathlib.Path) -> None:
+def test_pages_that_leave_the_cache_are_on_the_disk(tmp_path: pathlib.Path) -> None:
     pool = PooledFileSystem(OsFileSystem(), MOST, page_cache_bytes=UNIT_BYTES)
     file = pool.open(f"{tmp_path}/log", create=True)
     written = [bytes([number]) * UNIT_BYTES for number in range(5)]

@@ -45,7 +45,7 @@ def test_without_a_bound_the_kernel_decides() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3 * UNIT_BYTES)), max_size=60), st.integers(1, 8))
-def test_what_is_forgotten_was_written_once_and_the_rest_is_bounded(
+def test_forgotten_pages_were_written_once_and_the_rest_is_bounded(
     writes: list[tuple[int, int]], window_units: int
 ) -> None:
     files, ends, window = [Forgotten() for _ in range(3)], [0, 0, 0], PageWindow(window_units * UNIT_BYTES)

@@ -76,7 +76,7 @@ def test_accepted_batches_on_their_way_count() -> None:
     assert verdict(state, 1) is Accept, "and only there"
 
 
-def test_what_is_in_the_log_is_never_refused() -> None:
+def test_batches_of_the_log_are_never_refused() -> None:
     state = state_after([0, 7, 3])
     assert verdict(state, 4) is Accept
     state.apply(header(9, producer=(-1, -1, -1)))

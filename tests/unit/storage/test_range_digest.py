@@ -92,7 +92,7 @@ def test_a_flipped_bit_is_damage() -> None:
         digest_range(log, 0, 100, ALL_BYTES)
 
 
-def test_what_was_deleted_cannot_be_compared() -> None:
+def test_deleted_records_cannot_be_compared() -> None:
     log = filled()
     log.set_high_watermark(100)
     log.flush()

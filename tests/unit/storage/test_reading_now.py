@@ -56,7 +56,7 @@ def file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> OsFile:
     return found
 
 
-def test_what_was_just_written_is_in_memory(tmp_path: pathlib.Path) -> None:
+def test_records_just_written_are_in_memory(tmp_path: pathlib.Path) -> None:
     found = OsFileSystem().open(str(tmp_path / "file"), create=True)
     content = os.urandom(LONG)
     found.write([content], 0)
@@ -77,7 +77,7 @@ def test_a_long_read_looks_at_both_ends_before_it_is_given_memory(
 @pytest.mark.parametrize(
     "answer", [0, 99, BlockingIOError(), OSError(errno.EOPNOTSUPP, "no"), OSError(errno.EINVAL, "no")]
 )
-def test_what_is_not_wholly_in_memory_or_cannot_be_told_is_none(
+def test_a_range_not_known_to_be_in_memory_is_none(
     file: OsFile, monkeypatch: pytest.MonkeyPatch, answer: int | OSError
 ) -> None:
     kernel(monkeypatch, answer)
@@ -118,7 +118,7 @@ def test_a_file_that_is_closed_while_it_is_read_stays_that_file(tmp_path: pathli
 
 
 class TestRuns:
-    def test_what_is_in_memory_is_the_same_as_what_is_waited_for(self) -> None:
+    def test_a_run_in_memory_is_the_same_as_the_awaited_one(self) -> None:
         log = open_log(MemoryDisk())
         fill(log, 40, records=3)
         for offset in range(0, 119, 7):
@@ -133,7 +133,7 @@ class TestRuns:
         assert read_run(log, Wanted(12, 1000, 15, 19)) == b"", "it is not all readable"
         assert read_run(log, Wanted(12, 1000, 12, 40)) == b""
 
-    def test_what_the_log_does_not_hold_is_empty(self) -> None:
+    def test_a_run_outside_the_log_is_empty(self) -> None:
         log = open_log(MemoryDisk())
         fill(log, 4)
         log.set_high_watermark(4)
@@ -156,7 +156,7 @@ class TestRuns:
         assert log.read(0, 1000) == b"".join(batches)
         assert log.read_now(0, 1000) == b"".join(batches)
 
-    def test_what_is_damaged_is_met_by_who_waits(self) -> None:
+    def test_damage_is_met_by_the_awaited_read(self) -> None:
         files = MemoryDisk()
         log = open_log(files)
         fill(log, 3)

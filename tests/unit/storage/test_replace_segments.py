@@ -110,7 +110,7 @@ def test_an_offset_between_the_records_is_read_with_the_batch_around_it(files: M
     assert [header.base_offset for header, _ in log.replay(0)] == [0, 1, 2, 5, 6, 7, 8, 9]
 
 
-def test_what_was_written_anew_is_written_anew_again(files: MemoryDisk, log: Log) -> None:
+def test_rewritten_segments_are_rewritten_again(files: MemoryDisk, log: Log) -> None:
     compact(files, log, 1, 3, TWO_TO_SIX)
     compact(files, log, 0, 2, [batch(0, records=6)])
     compact(files, log, 0, 1, [batch(0, records=5), batch(5)])
@@ -462,7 +462,7 @@ def test_a_file_that_is_just_lost_is_an_error_of_the_disk(tmp_path: pathlib.Path
         log.read(3, 1)
 
 
-def test_who_holds_the_former_segment_reads_on_in_it(files: MemoryDisk, log: Log) -> None:
+def test_a_reader_of_the_former_segment_reads_on_in_it(files: MemoryDisk, log: Log) -> None:
     former = log.sealed_segments[1]
     first = former.read(2, 1, 4)
     compact(files, log, 1, 3, TWO_TO_SIX)

@@ -148,7 +148,7 @@ def test_without_a_manifest_the_last_generation_counts(files: MemoryDisk) -> Non
     assert names(files) == [SegmentName(0, 2), *WITH_THE_NEW_ONE[1:]]
 
 
-def test_what_was_written_anew_may_become_the_active_segment(files: MemoryDisk) -> None:
+def test_a_rewritten_segment_may_become_the_active_one(files: MemoryDisk) -> None:
     put(files, NEW, WRITTEN_ANEW)
     lists(files, NAMES_THE_NEW_ONE)
     log = reopened(files)

@@ -63,7 +63,7 @@ def test_nothing_is_nothing() -> None:
     assert open_log(MemoryDisk()).offsets_at_sizes(0, [1], 0) == [(0, 0)]
 
 
-def test_what_aged_out_is_not_counted() -> None:
+def test_expired_segments_are_not_counted() -> None:
     log, batches = log_of([(10, 200)] * 12)
     log.set_high_watermark(120)
     log.advance_log_start(60)
@@ -84,7 +84,7 @@ def test_a_log_opened_again_tells_the_same() -> None:
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 600)), min_size=1, max_size=60),
     st.data(),
 )
-def test_it_is_right_to_an_index_interval_and_a_batch_at_either_end(
+def test_sizes_are_right_to_an_index_interval_and_a_batch_at_either_end(
     sizes: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     log, batches = log_of(sizes)

@@ -289,7 +289,7 @@ def test_the_index_tells_what_a_scan_of_the_log_would(data: st.DataObject) -> No
         assert len(told) == len(set(told))
 
 
-def test_who_began_before_and_is_aborted_after_another_is_told_of_its_first_batch_too() -> None:
+def test_an_entry_of_an_earlier_transaction_aborted_later_has_its_first_batch_too() -> None:
     """A read of the first batch meets the other's entry before: that entry has to say that earlier ones follow."""
     partition = PartitionModel()
     partition.write(1)

@@ -331,7 +331,7 @@ def test_a_log_start_within_a_batch_keeps_the_batch() -> None:
     assert offsets(after) == [0, 2, 3]
 
 
-def test_what_is_read_of_a_batch_does_not_keep_it_in_memory() -> None:
+def test_keys_read_of_a_batch_do_not_keep_it_in_memory() -> None:
     log = KeyedLog()
     log.write([(b"a", b"1" * 10_000)])
     ((header, batch),) = stored(log.batches)
