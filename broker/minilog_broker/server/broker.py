@@ -330,13 +330,13 @@ class Broker:
         self._shutdown_timeout_ms = timeout_ms
 
     async def _end(self) -> None:
+        self._parts.replicas.stop()
         await self._parts.links.stop()
         self._parts.controller.stop()
         self._parts.internal_topics.stop()
         self._parts.coordinators.stop()
         self._parts.stable_offsets.stop()
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in (tasks := list(self._tasks)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._parts.link.close()

@@ -26,6 +26,7 @@ from minilog_broker.coordinators.transactions.enlisting import TransactionSettin
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionState, TopicConfig
+from minilog_broker.replication.replica_effects import OpenFetcherStream
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.security.audit import AuditEvent
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
@@ -54,19 +55,21 @@ CONFIG = TopicConfig(1, 64 << 20, 1 << 30, 1 << 40, True, -1, -1, False)
 
 
 class CoordinatingBroker:
-    """`replicas` and `coordinators` are its own; `crashed` is what would have ended the process."""
+    """`replicas` and `coordinators` are its own; `crashed` is what would have ended the process, and `linked` the
+    links to leaders that it asked for."""
 
     def __init__(self, path: pathlib.Path) -> None:
         loop = asyncio.get_running_loop()
         self.crashed: list[BaseException] = []
         self.audited: list[AuditEvent] = []
         self.created: list[str] = []
+        self.linked: list[OpenFetcherStream] = []
         self.tasks: set[asyncio.Task[None]] = set()
         files = OsFileSystem()
         self._directory = DataDirectory.open(files, str(path), BROKER, None)
         self._reserve = Reserve(files, self._directory.path, lambda: 0.0)
         self.logs = LogDirectory(files, self._directory, 0)
-        self._disk = DiskThread("test-disk", loop, self.crashed.append)
+        self.disk = DiskThread("test-disk", loop, self.crashed.append)
         self.readers = ReaderThreads("test-reader", 1, loop, self.crashed.append)
         manager = ReplicaManager(BROKER, ReplicationSettings(), random.Random(0), ClusterLevel(SUPPORTED_LEVELS))
         self.went_offline = asyncio.Event()
@@ -74,10 +77,10 @@ class CoordinatingBroker:
             failed=self.crashed.append,
             disk_changed=self.went_offline.set,
             tell_coordinator=lambda effect: self.coordinators.on_leadership(effect),
-            open_link=lambda effect: None,
+            open_link=self.linked.append,
             close_link=lambda leader_id: None,
         )
-        self.replicas = replicas = ReplicationShell(manager, self._disk, self.logs, self._reserve, asked, self.readers)
+        self.replicas = replicas = ReplicationShell(manager, self.disk, self.logs, self._reserve, asked, self.readers)
         self.image = MetadataImage()
         client = common_pb2.ClientIdentity()
         calls = CoordinatorCalls(
@@ -92,7 +95,7 @@ class CoordinatingBroker:
         self.internal_topics = InternalTopics(self._create, ClusterLevel(SUPPORTED_LEVELS))
         around = Surroundings(
             replicas,
-            Loader(self._disk, lambda key: self.logs.logs[key]),
+            Loader(self.disk, lambda key: self.logs.logs[key]),
             calls,
             self._spawn,
             SYSTEM_BROKER_RUNTIME.wall_us,
@@ -149,7 +152,7 @@ class CoordinatingBroker:
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self._disk.stop()
+        await self.disk.stop()
         self.logs.close()
         self._directory.close()
         assert not self.crashed

@@ -96,7 +96,7 @@ class ScrubbingBroker(CoordinatingBroker):
     def scrub(self, others: OtherCopies) -> Scrub:
         monotonic_s = asyncio.get_running_loop().time
         pace = ScrubPace(FAST, monotonic_s)
-        return Scrub(BROKER, self.replicas, self._disk, others, pace, random.Random(0), monotonic_s, 1.0)
+        return Scrub(BROKER, self.replicas, self.disk, others, pace, random.Random(0), monotonic_s, 1.0)
 
 
 def on_a_broker(path: pathlib.Path, scenario: Callable[[ScrubbingBroker, Log], Awaitable[None]]) -> None:

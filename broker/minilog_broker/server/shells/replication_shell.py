@@ -98,7 +98,7 @@ class ReplicationShell:
         self._directory = directory
         self._reserve = reserve
         self.timer = CoreTimer(manager.next_tick_ms, self._tick)
-        self._running = False
+        self._running = self._stopped = False
         # The number of times that each log was let go. A replica may come back, and then answers of the disk for its
         # former log do not count.
         self._let_go: defaultdict[PartitionKey, int] = defaultdict(int)
@@ -125,7 +125,7 @@ class ReplicationShell:
 
     def run(self) -> None:
         """Carry out the core's effects, until there are no more."""
-        if self._running:  # an effect may call back at once
+        if self._running or self._stopped:  # an effect may call back at once
             return
         self._running = True
         try:
@@ -138,6 +138,11 @@ class ReplicationShell:
         finally:
             self._running = False
         self.timer.arm()
+
+    def stop(self) -> None:
+        """Carry out nothing from here on: the broker closes its logs, and what the disk reports late would open a link
+        to a leader anew, whose records have no log."""
+        self._stopped = True
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
