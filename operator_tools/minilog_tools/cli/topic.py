@@ -23,7 +23,7 @@ from minilog_tools.cli.common import (
     join,
     parse_assignments,
 )
-from minilog_tools.cli.schema_verbs import ColumnOptions
+from minilog_tools.cli.schema_options import ColumnOptions
 from minilog_tools.cli.verb import Cluster, Output, TextTable, verb
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def create(
         num_partitions=partitions,
         replication_factor=replication,
         configs=parse_assignments(settings),
-        schema=columns.schema(),
+        schema=schema_verbs.schema_of(columns),
     )
     cluster.admin.create_topics([new])
     return Output({"name": name, "created": True}, f"topic {name} created")

@@ -24,7 +24,7 @@ from minilog.typed.schema.fields import Field, walk
 from minilog.typed.schema.schema_json import MAX_JSON_CHARACTERS, schema_to_json
 from minilog.typed.schema.topic_schemas import TopicSchemas
 from minilog.typed.schema.wire import first_version_of
-from minilog_tools.cli.schema_verbs import ColumnOptions, EvolutionOptions
+from minilog_tools.cli.schema_options import ColumnOptions, EvolutionOptions
 from minilog_tools.cli.verb import Output, TextTable
 
 _MAX_FILE_BYTES = 4 * MAX_JSON_CHARACTERS

@@ -14,7 +14,8 @@ from minilog.typed.schema.evolution import as_next_version
 from minilog.typed.schema.schema_json import schema_to_json
 from minilog_tools.cli import app
 from minilog_tools.cli.common import print_table
-from minilog_tools.cli.schema_verbs import ColumnOptions
+from minilog_tools.cli.schema_options import ColumnOptions
+from minilog_tools.cli.schema_verbs import schema_of
 from minilog_tools.cli.topic_schema import Evolution, schema_table
 from minilog_tools.cli.topic_schema import _moved as moved
 from minilog_tools.cli.topic_schema import _renamed as renamed
@@ -28,15 +29,15 @@ def test_columns_come_from_words_a_file_or_a_parquet_file(tmp_path: pathlib.Path
     said.write_text(schema_to_json(FLIGHTS))
     pq.write_table(FLIGHTS.arrow_schema.empty_table(), table)
     ddl = "carrier string NOT NULL, delay int, at timestamp"
-    assert ColumnOptions(ddl, key_columns="carrier", timestamp_column="at").schema() == FLIGHTS
-    assert ColumnOptions(file=said).schema() == FLIGHTS
+    assert schema_of(ColumnOptions(ddl, key_columns="carrier", timestamp_column="at")) == FLIGHTS
+    assert schema_of(ColumnOptions(file=said)) == FLIGHTS
     both = replace(FLIGHTS, key_columns=("carrier", "delay"))
-    assert ColumnOptions(file=said, key_columns="carrier, delay").schema() == both
-    assert ColumnOptions(like=table, key_columns="carrier", timestamp_column="at").schema() == FLIGHTS
-    odd = ColumnOptions("`a,b` int, `c``d` int", key_columns="`a,b`,`c``d`").schema()
+    assert schema_of(ColumnOptions(file=said, key_columns="carrier, delay")) == both
+    assert schema_of(ColumnOptions(like=table, key_columns="carrier", timestamp_column="at")) == FLIGHTS
+    odd = schema_of(ColumnOptions("`a,b` int, `c``d` int", key_columns="`a,b`,`c``d`"))
     assert odd is not None
     assert odd.key_columns == ("a,b", "c`d")
-    assert ColumnOptions().schema() is None
+    assert schema_of(ColumnOptions()) is None
 
 
 @pytest.mark.parametrize(
