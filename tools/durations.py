@@ -133,7 +133,7 @@ def _reasons(module: str) -> dict[str, str]:
     """The marks `dear` of a module, by the names of its tests."""
     path = ROOT / module
     found = {}
-    for node in ast.walk(ast.parse(path.read_text())) if path.exists() else ():
+    for node in ast.walk(ast.parse(path.read_text())) if path.suffix == ".py" and path.exists() else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for mark in node.decorator_list:
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.dear":

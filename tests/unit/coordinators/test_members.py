@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minilog.groups.member import Lost
 from tests.rules import proves
-from tests.unit.coordinators.membering import MAX_POLL_INTERVAL_MS, Membering, orders
+from tests.unit.coordinators.membering import MAX_POLL_INTERVAL_MS, Membering, SimulatedMember, orders
 
 pytestmark = proves("CO.8")
 
@@ -51,3 +51,68 @@ class TestSessions:
             member.core.record_wanted(member.now_ms)
         assert member.hands_out() == ALL
         assert not any(isinstance(change, Lost) for change in member.told)
+
+
+def hanging(world: Membering, name: str) -> SimulatedMember:
+    """A member whose program has polled, and works on what it got."""
+    member = world.member(name)
+    member.core.poll_began(world.now_ms)
+    return member
+
+
+class TestGivingBack:
+    def test_an_assignment_that_its_stream_lost_is_pushed_again(self) -> None:
+        world = Membering()
+        first = world.member("a")
+        world.settle(1_000.0)
+        second = world.member("b")
+        world.settle(3_000.0)
+        assert len(first.hands_out()) == 3
+        second.core.leave(world.now_ms, for_good=True)
+        second.run()
+        second.deliver_request()
+        world.commit()
+        world.pass_ms(300.0)
+        world.commit()
+        world.collect()
+        first.break_link()
+        world.settle(4_000.0)
+        assert first.hands_out() == ALL
+
+    def test_a_member_that_gives_nothing_back_is_fenced_although_more_is_asked_of_it_meanwhile(self) -> None:
+        world = Membering()
+        first = world.member("a")
+        world.settle(1_000.0)
+        first.core.poll_began(world.now_ms)
+        hanging(world, "b")
+        world.settle(20_000.0, polling=False)
+        hanging(world, "c")
+        world.settle(2_000.0, polling=False)
+        assert len(world.held("a").revoking) > 3
+        world.settle(MAX_POLL_INTERVAL_MS - 20_000.0, polling=False)
+        assert not world.held("a").assigned
+
+    def test_each_partition_has_its_own_time_to_be_given_back(self) -> None:
+        world = Membering()
+        first = world.member("a")
+        world.settle(1_000.0)
+        first.core.poll_began(world.now_ms)
+        hanging(world, "b")
+        world.settle(MAX_POLL_INTERVAL_MS - 1_000.0, polling=False)
+        first.core.poll_ended(world.now_ms)
+        first.poll()
+        first.core.poll_began(world.now_ms)  # it gives back in time, and that is under way
+        third = hanging(world, "c")
+        third.run()
+        third.deliver_request()
+        world.commit()
+        world.pass_ms(200.0)
+        world.commit()
+        first.deliver()
+        world.commit()
+        first.deliver()
+        assert len(world.held("a").revoking) == 1, "what it was asked for when c joined"
+        world.settle(MAX_POLL_INTERVAL_MS / 2, polling=False)
+        assert len(world.held("a").revoking) == 1
+        world.settle(MAX_POLL_INTERVAL_MS / 2 + 1_000.0, polling=False)
+        assert not world.held("a").assigned

@@ -10,6 +10,8 @@ from hypothesis import given
 from minilog.errors import InvalidRecordState
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues import partition_queue as rules
+from minilog_broker.coordinators.queues.alone import Alone, Holder
+from minilog_broker.coordinators.queues.locks import LeaseName, Locks, Owner
 from minilog_broker.coordinators.queues.partition_queue import Delivery, LeaseRequest, PartitionQueue
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from tests.rules import proves
@@ -192,3 +194,10 @@ def assert_tidy(queue: PartitionQueue) -> None:
 def test_neighbours_that_are_alike_become_one() -> None:
     alike = [Range(0, 1, RangeState.LEASED, 1, 7), Range(2, 4, RangeState.LEASED, 1, 7)]
     assert PartitionQueue(5).with_ranges(alike).ranges == (Range(0, 4, RangeState.LEASED, 1, 7),)
+
+
+def test_a_worker_waits_a_lock_for_each_record_that_it_is_to_have_alone() -> None:
+    locks = Locks()
+    alone, holder = Alone(locks), Holder("jobs", "w")
+    locks.given(LeaseName("jobs", 1), 1e9, Owner("w", ""))
+    assert [alone.may_begin(holder, now_ms, 100.0) for now_ms in (0.0, 100.0, 500.0)] == [False, True, False]

@@ -225,6 +225,13 @@ def test_another_leader_may_be_less_clean_than_the_one_at_the_start() -> None:
     assert bench.replica.lacks_deletions(7, 9, is_new_leader=False)
 
 
+def test_another_leader_raises_nothing_of_what_was_clean_at_the_start() -> None:
+    bench = FollowerBench()
+    bench.replica.clean_at_start = 3
+    assert bench.replica.lacks_deletions(7, 9, is_new_leader=True)
+    assert bench.replica.clean_at_start == 3
+
+
 # -- when deletions expire
 
 

@@ -113,8 +113,7 @@ class Members:
             view = self._view(group)
             for member_id, member in view.members.items():
                 presence = self._add(Presence(group, member_id, now.ms), member)
-                if view.held.get(member_id, Held()).revoking:
-                    presence.revoking_since_ms = now.ms
+                presence.asked_back(view.held.get(member_id, Held()), now.ms)
             if view.members:
                 self._unsettle(group, now, wants_target=True)
         self._look_from(now)
@@ -214,7 +213,7 @@ class Members:
         presence = self._add(self._presence(view.name, member_id) or Presence(view.name, member_id, now.ms), member)
         presence.joins_as, presence.pushed_epoch, presence.farewell = member, 0, None
         presence.lacks_names = _lacks_names(request, member)
-        presence.revoking_since_ms = math.inf
+        presence.revoking_since_ms = {}
         self._unsettle(view.name, now, wants_target=before is None or asks_for(before) != asks_for(member))
         return presence
 
@@ -259,8 +258,7 @@ class Members:
             self._resubscribe(presence, request, speaker, now)
         if changes := membership.carries_out(presence.group, presence.member_id, held, request.member_epoch):
             self._around.write(changes)
-            if not self._held(presence).revoking:
-                presence.revoking_since_ms = math.inf
+            presence.asked_back(self._held(presence), now.ms)
             self._unsettle(presence.group, now, wants_target=False)
 
     def _resubscribe(
@@ -288,7 +286,7 @@ class Members:
             raise _unknown(presence.group, presence.member_id)
         if member_epoch == LEAVE_FOR_A_WHILE and member.instance_id:
             self._around.write(membership.go_away(view, presence.member_id))
-            presence.revoking_since_ms = math.inf
+            presence.revoking_since_ms = {}
             self._unsettle(presence.group, now, wants_target=False)
         else:
             self._remove(presence.group, {presence.member_id: self._plain(presence, LEAVE)}, now)
@@ -355,8 +353,8 @@ class Members:
         farewells: dict[str, dict[str, coordinator_pb2.MemberResponse]] = defaultdict(dict)
         for presence in self._now.presences:
             presence.heard_ms = excused(presence.heard_ms, delay_ms, now.ms)
-            if presence.revoking_since_ms < math.inf:
-                presence.revoking_since_ms = excused(presence.revoking_since_ms, delay_ms, now.ms)
+            since_ms = presence.revoking_since_ms
+            presence.revoking_since_ms = {epoch: excused(at_ms, delay_ms, now.ms) for epoch, at_ms in since_ms.items()}
             if presence.farewell is None and (error := self._overdue(presence, now.ms)) is not None:
                 response = coordinator_pb2.MemberResponse(error=wire_error(error))
                 farewells[presence.group][presence.member_id] = response
@@ -382,7 +380,7 @@ class Members:
         patience_ms = max(presence.rebalance_timeout_ms, timeout_ms)
         if now_ms - presence.heard_ms >= timeout_ms:
             what = f"was silent for {timeout_ms} ms (group.consumer.session.timeout.ms)"
-        elif now_ms - presence.revoking_since_ms >= patience_ms:
+        elif now_ms - min(presence.revoking_since_ms.values(), default=math.inf) >= patience_ms:
             what = f"did not give partitions back within {patience_ms:.0f} ms (max.poll.interval.ms)"
         else:
             return None
@@ -467,10 +465,7 @@ class Members:
     def _push(self, presence: Presence, held: Held, now: Moment) -> bool:
         if presence.joins_as is not None:
             return False
-        if not held.revoking:
-            presence.revoking_since_ms = math.inf
-        elif presence.revoking_since_ms == math.inf:
-            presence.revoking_since_ms = now.ms
+        presence.asked_back(held, now.ms)
         if presence.stream is None or presence.farewell is not None or held.member_epoch <= presence.pushed_epoch:
             return False
         presence.pushed_epoch = held.member_epoch

@@ -5,17 +5,16 @@ What members may hold is in the table. This here is of one term, and of no recor
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
 from minilog.errors import InvalidArgument
 from minilog.limits import MAX_SUBSCRIPTION_BYTES
 from minilog.v1 import coordinator_pb2
-from minilog_broker.coordinators.groups.records import Member
+from minilog_broker.coordinators.groups.records import Held, Member
 
 LOOKS_PER_HEARTBEAT = 4
 MOST_HEARTBEATS_PER_S = 100  # of one group: a heartbeat takes its coordinator 0.1 to 0.2 ms
@@ -58,7 +57,8 @@ class Presence:
 
     `joins_as`: it has joined, and that is not committed. The coordinator pushes nothing until then, since an assignment
     that is committed sooner belongs to its life before. `farewell`: the last message to it, sent when its end is
-    committed. `lacks_names`: it named topics that do not exist, and can name them again.
+    committed. `revoking_since_ms`: when the coordinator asked back the partitions that it still has, by the epoch that
+    revokes them. `lacks_names`: it named topics that do not exist, and can name them again.
     """
 
     group: str
@@ -69,10 +69,15 @@ class Presence:
     joins_as: Member | None = None
     pushed_epoch: int = 0
     confirmed_number: int = 0
-    revoking_since_ms: float = math.inf
+    revoking_since_ms: dict[int, float] = field(default_factory=dict)
     farewell: coordinator_pb2.MemberResponse | None = None
     unconfirmed: Heartbeat | None = None
     lacks_names: bool = False
+
+    def asked_back(self, held: Held, now_ms: float) -> None:
+        """Note which partitions the member has to give back. Each epoch asks once, and its time counts from then on."""
+        epochs = {given.revoked_epoch for given in held.revoking.values()}
+        self.revoking_since_ms = {epoch: self.revoking_since_ms.get(epoch, now_ms) for epoch in sorted(epochs)}
 
 
 class Presences:
