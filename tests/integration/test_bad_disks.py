@@ -218,6 +218,7 @@ def kill(cluster: Cluster, broker_id: int) -> None:
     cluster.kill(broker_id)
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 @pytest.mark.parametrize(("before", "after"), [(stop, kill), (kill, stop)])
 def test_an_older_copy_of_a_data_directory_put_back_only_fetches_what_it_lacks(
     scene: RoundScene, before: Callable[[Cluster, int], None], after: Callable[[Cluster, int], None]

@@ -12,6 +12,7 @@ from minilog_tools.cli.app import run
 from tests.cluster import running_cluster
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_the_directory_of_a_broker_is_sound_when_it_has_ended_and_in_use_before(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -182,6 +182,7 @@ class TestEnemies:
         with Admin(by_token(cluster, created(cluster))) as thief, pytest.raises(DelegationTokenRequestNotAllowed):
             thief.create_delegation_token()
 
+    @pytest.mark.dear("failed logins wait")
     def test_a_wrong_secret_and_a_token_as_a_user_get_the_same_answer(self, cluster: SecuredCluster) -> None:
         token, other = created(cluster), created(cluster)
         for wrong in ({"sasl.password": other.hmac}, {"sasl.tokenauth": "false"}):

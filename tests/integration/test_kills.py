@@ -26,6 +26,7 @@ def check(outcome: KillRunOutcome, *, errors_allowed: bool = False) -> None:
         assert measured.writes_s is None or measured.writes_s < WRITES_WITHIN_S, measured
 
 
+@pytest.mark.dear("it kills brokers, and others take over")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("mode", "times"),

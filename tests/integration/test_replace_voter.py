@@ -12,6 +12,7 @@ from tests.cluster import running_cluster
 from tests.integration.moving import Writing, admin, create, wait_in_sync, wait_until
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_lost_voter_is_replaced_by_command_and_counts_from_then_on(tmp_path: pathlib.Path) -> None:
     with running_cluster(tmp_path, voters=3) as cluster:
         create(cluster, "kept")

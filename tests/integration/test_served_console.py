@@ -122,6 +122,7 @@ def test_a_console_that_hangs_delays_no_stop_of_the_broker(scene: Scene) -> None
     assert "the console ended" not in scene.cluster.said_in_this_life(1)
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_console_whose_port_is_taken_waits_for_it_and_keeps_no_broker_from_running(scene: Scene) -> None:
     if scene.cluster.processes:
         scene.cluster.stop()
@@ -217,6 +218,7 @@ def test_a_console_alone_ends_by_its_signal_and_not_by_its_input(tmp_path: pathl
         assert console.process.wait(10) == 0
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_secured_cluster_of_up_has_a_console_where_a_port_is_given(tmp_path: pathlib.Path) -> None:
     (port,) = free_ports(1)
     options = ("--brokers", "1", "--port", "0", "--data-dir", str(tmp_path), "--console-port", str(port), "--secure")

@@ -173,6 +173,7 @@ def test_a_client_whose_environment_asks_for_it_tells_until_it_ends(
     assert "late" not in told.everything()
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_brokers_with_tracing_off_tell_nothing(
     tmp_path: pathlib.Path, collector: tuple[Collector, dict[str, str]]
 ) -> None:

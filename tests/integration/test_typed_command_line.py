@@ -47,6 +47,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(map(json.dumps, rows))
 
 
+@pytest.mark.dear("it runs many programs of the command line")
 def test_rows_go_in_as_json_and_come_out_as_json_csv_and_a_table(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     made(cluster, "flights")
     sent = minilog(cluster, "produce", "flights", "--format", "json", stdin=lines(ROWS))

@@ -64,6 +64,7 @@ def test_voters_become_three_five_and_three_while_records_are_written_and_broker
             wait_in_sync(cluster, "kept")
 
 
+@pytest.mark.dear("it starts brokers again, or a cluster of its own")
 def test_a_voter_that_moved_is_named_by_health_and_found_once_its_address_is_recorded(tmp_path: pathlib.Path) -> None:
     with running_cluster(tmp_path, voters=3) as cluster:
         create(cluster, "kept")

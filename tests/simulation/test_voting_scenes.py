@@ -67,6 +67,7 @@ async def moved_while_it_led(scene: Scene) -> None:
     voter.start()
 
 
+@pytest.mark.dear("it runs whole clusters")
 def test_a_voter_that_moved_while_it_led_votes_again_without_a_command() -> None:
     play(moved_while_it_led, four_brokers())
 
