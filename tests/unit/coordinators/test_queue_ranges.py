@@ -8,11 +8,14 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from minilog.errors import InvalidRecordState
+from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues import partition_queue as rules
 from minilog_broker.coordinators.queues.alone import Alone, Holder
+from minilog_broker.coordinators.queues.holdings import Holdings
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks, Owner
 from minilog_broker.coordinators.queues.partition_queue import Delivery, LeaseRequest, PartitionQueue
+from minilog_broker.coordinators.queues.pieces import QueueKey
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from tests.rules import proves
 
@@ -197,7 +200,8 @@ def test_neighbours_that_are_alike_become_one() -> None:
 
 
 def test_a_worker_waits_a_lock_for_each_record_that_it_is_to_have_alone() -> None:
-    locks = Locks()
-    alone, holder = Alone(locks), Holder("jobs", "w")
+    locks, holdings = Locks(), Holdings()
+    alone, holder = Alone(locks, holdings), Holder("jobs", "w")
+    holdings.changed(QueueKey("jobs", PartitionKey(bytes(16), 0)), (), [Range(0, 0, RangeState.LEASED, 1, lease_id=1)])
     locks.given(LeaseName("jobs", 1), 1e9, Owner("w", ""))
     assert [alone.may_begin(holder, now_ms, 100.0) for now_ms in (0.0, 100.0, 500.0)] == [False, True, False]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from minilog_broker.coordinators.queues.holdings import Holdings
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 
 _LOCKS_ALONE = 3
@@ -25,8 +26,8 @@ class Holder(NamedTuple):
 class Alone:
     """Of one coordinator."""
 
-    def __init__(self, locks: Locks) -> None:
-        self._locks = locks
+    def __init__(self, locks: Locks, holdings: Holdings) -> None:
+        self._locks, self._holdings = locks, holdings
         self._until_ms: dict[Holder, tuple[LeaseName, float]] = {}  # who holds a record alone
         self._waits_ms: dict[Holder, float] = {}  # since when a worker waits until it holds nothing
 
@@ -42,14 +43,14 @@ class Alone:
     def is_held_by(self, holder: Holder, now_ms: float) -> bool:
         """Whether the worker holds a record alone, and gets nothing else."""
         name, until_ms = self._until_ms.get(holder, (None, 0.0))
-        if name is not None and now_ms < until_ms and name in self._locks:
+        if name is not None and now_ms < until_ms and name in self._locks and self._holdings.of_lease(name):
             return True
         self._until_ms.pop(holder, None)
         return False
 
     def may_begin(self, holder: Holder, now_ms: float, lock_ms: float) -> bool:
         """Whether the worker may get a record alone now. Otherwise it gets nothing, and the wait begins."""
-        if not self._locks.of_worker(holder.queue, holder.worker_id):
+        if not any(map(self._holdings.of_lease, self._locks.of_worker(*holder))):
             self._waits_ms.pop(holder, None)
             return True
         began_ms = self._waits_ms.setdefault(holder, now_ms)

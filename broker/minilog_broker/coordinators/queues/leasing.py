@@ -108,7 +108,7 @@ class Leasing:
         self._due: dict[str, None] = {}  # queues to serve when the batch on its way is committed
         self._searching: dict[str, float] = {}  # queues with a search under way: when its next turn may come
         self._delays: dict[str, float] = {}  # the end of the first delay of a queue for which calls wait
-        self._alone = Alone(around.locks)
+        self._alone = Alone(around.locks, around.view.holdings)
         self._activated_ms = -math.inf
         self._look_at_ms = math.inf
         self.expired: Counter[QueueKey] = Counter()

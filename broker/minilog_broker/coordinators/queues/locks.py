@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 
@@ -95,9 +95,10 @@ class Locks:
     def end_ms(self, name: LeaseName) -> float:
         return self._ends.get(name, -math.inf)
 
-    def of_worker(self, queue: str, worker_id: str) -> bool:
-        """Whether a worker that gave its id holds a lease, as far as this coordinator knows."""
-        return bool(worker_id) and (queue, worker_id) in self._of_worker
+    def of_worker(self, queue: str, worker_id: str) -> Collection[LeaseName]:
+        """The leases of a worker that gave its id, as far as this coordinator knows. A transaction may have settled all
+        that one of them had: its lock goes on until its end."""
+        return self._of_worker.get((queue, worker_id), ()) if worker_id else ()
 
     def worker(self, name: LeaseName) -> str:
         """Empty where an earlier coordinator gave the lease."""
