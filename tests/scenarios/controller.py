@@ -1,7 +1,7 @@
 """The verbs of the controller: what brokers, leaders and operators ask of it. It runs over a log in memory.
 
-The traces have of each partition its leader in `leader epoch.partition epoch`, the ISR and the replicas, and of each
-broker whether it is alive, fenced or stopping. What a command decides is committed at once.
+The trace shows for each partition its leader in `leader epoch.partition epoch`, the ISR and the replicas. For each
+broker it shows whether the broker is alive, fenced or stopping. The decision of a command is committed at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ATTEMPTS = 1_000
 
 
 class ControllerWorld(World):
-    """See the module's text."""
+    """A controller, its log, and the brokers that call it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ from tests.unit.coordinators.membering import Link, Membering, SimulatedMember
 
 
 class GroupWorld(World):
-    """See the module's text."""
+    """Members of one group, the links to their coordinator, and its log."""
 
     def __init__(self) -> None:
         super().__init__()

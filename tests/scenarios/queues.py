@@ -30,7 +30,7 @@ LETTERS = PartitionKey(PAYMENTS, 0)  # of the dead-letter topic
 
 
 class QueueWorld(World):
-    """See the module's text."""
+    """Workers of a queue, its coordinator and that one's log."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """The verbs of replication: what clients, coordinators, the controller, disks and the network do to brokers 1 to 3.
 
-All have one partition, which 1 leads. After a command all happens that can without time passing, unless the world is on
-`hold`. The traces: `logs` has of each broker `high watermark/end`, with the durable end between them where it is lower,
-and the log start before them where it is above 0. `leader` has the leader epoch and the ISR of the controller.
+All have one partition, and broker 1 leads it. After a command everything happens that needs no time, unless the world
+is on `hold`. In the trace `logs` shows `high watermark/end` of each broker. The durable end stands between them if it
+is lower, and the log start before them if it is above 0. `leader` shows the leader epoch and the ISR of the controller.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SESSION_MS = 3_000.0
 
 
 class ReplicationWorld(World):
-    """See the module's text."""
+    """Brokers with the copies of one partition, and a controller."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class ReplicationWorld(World):
         self._cluster.fetch(at, session_id, offset, **position)
 
     def latest(self, at: int = 1) -> None:
-        """The four ends, as a client is told them."""
+        """The four ends that a broker answers a client."""
         entry = metadata_pb2.ListOffsetsEntry(leader_epoch=-1)
         entry.partition_id.CopyFrom(KEY.to_wire())
         found = self._broker(at).manager.list_offsets(entry, self._cluster.now_ms)

@@ -22,7 +22,7 @@ NEXT = "next"
 
 
 class TransactionWorld(World):
-    """See the module's text."""
+    """Writers of transactions, their coordinator and its log."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,8 +3,8 @@
     lease 10 worker=w2      calls lease(10, worker="w2")
     fail-over               calls fail_over()
 
-Words become what the annotations of the method say. A method traces what a reviewer has to see (`note`), and the state
-that `observed` gives is traced where a command changed it.
+Words become values of the types that the method declares. `note` adds a line to the trace for the reviewer, and the
+world traces the state that `observed` gives where a command has changed it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minilog.errors import MinilogError
 
 
 class CommandError(Exception):
-    """A command that there is not, or that is said wrongly."""
+    """A command that no world has, or whose arguments are wrong."""
 
 
 class Span(NamedTuple):
@@ -51,7 +51,7 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 class World:
-    """See the module's text."""
+    """Verbs and a trace: public methods are the commands of a scenario, and `observed` gives the state to show."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -6,6 +6,7 @@ of a block. The generated class has the public methods.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -29,7 +30,7 @@ async def called(call: Callable[[], _Result]) -> _Result:
     return call()
 
 
-class Blocking:
+class Blocking(ABC):
     """A client whose `with` block closes it."""
 
     def __enter__(self) -> Self:
@@ -40,6 +41,6 @@ class Blocking:
     ) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """Close the connections. A second call does nothing."""
-        raise NotImplementedError

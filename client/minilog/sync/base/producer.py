@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -78,9 +79,9 @@ class ProducerBase(Blocking):
         # An interrupted program does not wait two more minutes.
         self.close(0.0 if kind is not None and not issubclass(kind, Exception) else None)
 
+    @abstractmethod
     def close(self, timeout: float | None = None) -> None:
         """Deliver the records, and close."""
-        raise NotImplementedError
 
     def participation(self) -> Participation:
         """A part in a transaction that another process commits, as a Spark task has. See minilog.transactions."""
