@@ -369,7 +369,10 @@ SECTIONS = (
                     ),
                 ),
             ),
-            Rule("MD.54", "unclean election happens only where it is configured. It is counted and reported"),
+            Rule(
+                "MD.54",
+                "an unclean election happens only where a topic allows it. The controller counts it and logs it",
+            ),
             Rule(
                 "MD.55",
                 "controlled shutdown. It waits for a joiner if an ISR would fall below min.insync.replicas",

@@ -131,8 +131,8 @@ SECTIONS = (
             ),
             Rule(
                 "DEL.6",
-                "an empty follower begins with the whole batch around its position, even if the trim was inside that "
-                "batch",
+                "the log of an empty follower begins with the whole batch around its position. The trim may lie inside "
+                "that batch",
                 wrong=(
                     Mutant(
                         "KIP-107 an empty copy starts inside a batch",
@@ -142,12 +142,13 @@ SECTIONS = (
             ),
             Rule(
                 "DEL.7",
-                "a consumer at the start goes on. A consumer below it follows its reset, and reads nothing twice",
+                "a consumer at the log start goes on. A consumer below it follows auto.offset.reset, and reads nothing "
+                "twice",
             ),
             Rule(
                 "DEL.8",
-                "the state of producers outlives their records. It is kept in an emptied log under the next leader, "
-                "and in a follower that begins at a log start",
+                "the state of producers outlives their records. An emptied log keeps it under the next leader. A "
+                "follower that begins at a log start has it, too",
                 wrong=(
                     Mutant("KIP-107 an emptied copy begins anew", simulation=delete_records.emptied_copy_begins_anew),
                 ),

@@ -297,10 +297,10 @@ SECTIONS = (
         (
             Rule(
                 "SO.1",
-                "the leader answers at once if the leader epoch, the LSO or the log start differs, and else waits for "
-                "news",
+                "the leader answers at once if the leader epoch, the LSO or the log start differs. Otherwise it waits "
+                "for news",
             ),
-            Rule("SO.2", "it gives no news before it knows its end"),
+            Rule("SO.2", "the leader gives no news before it knows its end"),
             Rule("SO.3", "the end of the asker's epoch shows whether an election took records back"),
             Rule(
                 "SO.4",

@@ -262,12 +262,12 @@ SECTIONS = (
             Rule("SPS.8", "a batch write: all rows when `save()` has returned, or none ever"),
             Rule("SPS.9", "`exactlyOnce=false`"),
             Rule("SPS.10", "T, G, A, R"),
-            Rule("SPS.11", "1 Enlist: ALREADY for the last one and a new run"),
-            Rule("SPS.12", "1 any other: refused with both numbers"),
+            Rule("SPS.11", "step 1: Enlist answers ALREADY to a new run that asks for the last committed generation"),
+            Rule("SPS.12", "step 1: Enlist refuses any other generation, and names both numbers"),
             Rule(
                 "SPS.13",
-                "step 1: ALREADY is for a replay. A replay has as many rows, of the same query, "
-                "offsets, topics and columns. Another write is refused",
+                "step 1: ALREADY counts for a replay alone. A replay has as many rows, and the same query, "
+                "offsets, topics and columns. The sink refuses another write",
             ),
             Rule("SPS.14", "step 5: the sink still compares the facts that earlier versions kept"),
             Rule(
@@ -290,8 +290,8 @@ SECTIONS = (
             ),
             Rule(
                 "SPS.19",
-                "step 5: a repeated End gets the same answer. The driver repeats it until the outcome "
-                "is known, and raises UnknownOutcome at its time-out",
+                "step 5: the coordinator gives a repeated End the same answer. The driver repeats End until "
+                "it knows the outcome. At its time-out the driver raises UnknownOutcome",
             ),
             Rule(
                 "SPS.20",

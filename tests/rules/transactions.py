@@ -98,8 +98,8 @@ SECTIONS = (
             ),
             Rule(
                 "CO.15",
-                "the coordinator keeps the contents of the last committed generation, and gives them to a run that "
-                "asks for the generation again. Other rows are no replay",
+                "the coordinator keeps the contents of the last committed generation. It gives them to a run that asks "
+                "for that generation again. A write with other rows is no replay",
                 wrong=(
                     Mutant(
                         "17 a set-back checkpoint is taken for a replay",
